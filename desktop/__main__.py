@@ -1,0 +1,118 @@
+"""The program's entry: decides by its arguments what to run, before Qt is imported.
+
+`--worker`, `--dry-run` and `--check-format` are the processes with native code of a packaged program, the words of the
+command line go to `engine.cli`, and everything else opens the window.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+STARTED_S = time.time()
+#: what `engine.cli` understands; these never import Qt
+CLI_WORDS = frozenset({"bench", "chat", "doctor", "embed", "fit", "models", "trace", "--self-test", "--version", "-V"})
+
+
+_COMMANDS = """\
+in a terminal, without a window ("inglenook chat --help" says more of each):
+  inglenook chat         ask a model
+  inglenook models       search, list, download, import, verify and remove models
+  inglenook embed        turn texts into vectors
+  inglenook trace        say how an answer came about
+  inglenook fit          say how a model fits this computer
+  inglenook bench        measure how fast a model reads and writes
+  inglenook doctor       check what this installation can do
+  inglenook --self-test  load the starter model, answer, open a window, then end
+  inglenook --version    say the version
+"""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run with these arguments (without the program's name). Gives the exit code."""
+    args = list(sys.argv[1:] if argv is None else argv)
+    if args and args[0] == "--worker":
+        from engine.worker.__main__ import main as worker_main
+
+        return int(worker_main())
+    if args and args[0] == "--dry-run":
+        from engine.worker.dry_run import main as dry_run_main
+
+        return int(dry_run_main())
+    if args and args[0] == "--check-format":
+        from engine.worker.format_check import main as check_main
+
+        return int(check_main())
+    if args and args[0] in CLI_WORDS:
+        from engine.cli import main as cli_main
+
+        return int(cli_main(args) or 0)
+    return _window(args)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="inglenook",
+        description="Chat with open-weight language models on your own computer.",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        epilog=_COMMANDS,
+    )
+    parser.add_argument("files", nargs="*", metavar="FILE", help="a GGUF file to load")
+    parser.add_argument("--model", default="", metavar="PATH", help='model to load: a path, a name, or "starter"')
+    parser.add_argument("--home", type=Path, metavar="DIR", help="folder that holds everything")
+    parser.add_argument("--temp-home", action="store_true", help="a throw-away profile, deleted at the end")
+    parser.add_argument("--theme", choices=("system", "light", "dark"), default="", help="colours of the window")
+    parser.add_argument("--debug", action="store_true", help="log more, and say what holds up the window")
+    parser.add_argument("--self-test-window", action="store_true", help="open the window without a screen, then end")
+    return parser
+
+
+@contextlib.contextmanager
+def _home(options: argparse.Namespace) -> Iterator[Path | None]:
+    if options.temp_home:
+        from engine.paths import temp_home
+
+        with temp_home() as folder:
+            yield folder
+    else:
+        yield options.home
+
+
+def _window(args: Sequence[str]) -> int:
+    options = _parser().parse_args(args)
+    missing = next((file for file in options.files if not Path(file).exists()), None)
+    if missing is not None:
+        sys.stderr.write(f"inglenook: there is no command or file named {missing}\n")
+        return 2
+    from desktop import display, signals
+
+    signals.catch()
+    if options.self_test_window:
+        display.use_offscreen()
+    problem = display.problem()
+    if problem:
+        sys.stderr.write(f"inglenook: the window cannot open: {problem} In a terminal: inglenook chat\n")
+        return 1
+    from desktop import app
+
+    with _home(options) as home:
+        return app.run(
+            app.Options(
+                home=home,
+                model=options.model,
+                theme=options.theme,
+                debug=options.debug,
+                self_test=options.self_test_window,
+                files=tuple(options.files),
+                started_s=STARTED_S,
+            ),
+            sys.argv[:1],
+        )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

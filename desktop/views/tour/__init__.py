@@ -1,0 +1,1 @@
+"""What happens when you ask: one real request, step by step."""

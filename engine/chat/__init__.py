@@ -1,0 +1,1 @@
+"""Chats: sessions, prompts made from messages, export."""

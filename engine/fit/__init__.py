@@ -1,0 +1,1 @@
+"""What a model needs, device by device, before and instead of loading it."""

@@ -1,0 +1,1 @@
+"""Model files: reading headers, finding and keeping them."""

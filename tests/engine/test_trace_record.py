@@ -1,0 +1,137 @@
+"""The record of a trace, and its place beside the message."""
+
+from __future__ import annotations
+
+import json
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+from store_help import grow
+
+from engine.events import Candidate, Marks, Stage, TokenDetail
+from engine.message import PromptMessage, Reread
+from engine.sampling import SamplingParams
+from engine.store.chats import ChatStore
+from engine.trace import Chunk, Step, Trace, TraceMessage
+
+DETAIL = TokenDetail(
+    5,
+    1.5,
+    (Candidate(5, b"\xe2", -0.5), Candidate(6, b" fox", -1.0)),
+    (Stage("top_k", 40), Stage("dry", 40, 3)),
+    0.6,
+    0.1,
+    0.7,
+)
+TRACE = Trace(
+    message_id=3,
+    chat_id=1,
+    messages=(TraceMessage(0, PromptMessage("system", "Be brief.")), TraceMessage(2, PromptMessage("user", "Hi"))),
+    tokens=b"\x01\0\0\0\x02\x01\0\0",
+    pieces=(b"<|im_start|>", b"Hi"),
+    owners=b"\xff\xff\x01\0",
+    reread=Reread(index=1, cause="changed", n_tokens=4, old="a", new="b"),
+    chunks=(Chunk(0, 2, 0.1, 0.2),),
+    steps=(Step(5, b"\xe2", 0.5, -0.5, detail=DETAIL), Step(6, b" fox", 0.6, None, "reasoning", True, 2)),
+    end=Step(2, b"<|im_end|>", 0.7, -0.1),
+    marks=Marks(
+        template_from_s=0.01,
+        template_to_s=0.03,
+        started_s=0.03,
+        cached_s=0.04,
+        prefilled_s=0.3,
+        first_s=0.5,
+        last_s=0.6,
+        end_s=0.71,
+    ),
+    wall_s=0.72,
+    sampling=SamplingParams(seed=9),
+)
+
+
+def test_it_is_the_same_after_the_disk() -> None:
+    data = TRACE.packed()
+    again = Trace.unpacked(data)
+    assert again.n_bytes == len(data)
+    assert msgspec.structs.replace(again, n_bytes=0) == TRACE
+    assert list(again.prompt_tokens) == [1, 258] and list(again.prompt_owners) == [-1, 1] and again.n_prompt == 2
+
+
+@pytest.mark.parametrize("data", [b"", b"no trace", zlib.compress(b"\x92\x01\x80"), zlib.compress(b"\x92\x63\x80")])
+def test_what_is_no_trace_is_refused(data: bytes) -> None:
+    with pytest.raises(ValueError, match="trace"):
+        Trace.unpacked(data)
+
+
+def test_the_time_line_has_no_gaps() -> None:
+    parts = TRACE.parts()
+    assert [p.name for p in parts] == ["queue", "template", "wait", "cache", "prefill", "sample", "decode", "end"]
+    assert [parts[0].from_s, *(p.to_s for p in parts)] == [0, 0.01, 0.03, 0.03, 0.04, 0.3, 0.5, 0.6, 0.71]
+    waited = msgspec.structs.replace(TRACE, wall_s=1.71)
+    assert waited.arrived_s == pytest.approx(1.0)
+    assert waited.parts()[0].name == "load" and waited.parts()[-1].to_s == pytest.approx(1.71)
+
+
+def test_a_request_that_never_began_has_no_part_for_it() -> None:
+    marks = Marks(template_from_s=0.01, template_to_s=0.02, end_s=2.0)
+    parts = msgspec.structs.replace(TRACE, marks=marks, wall_s=2.0).parts()
+    assert [p.name for p in parts] == ["queue", "template", "end"] and parts[-1].to_s == 2.0
+    assert msgspec.structs.replace(TRACE, marks=None).parts() == ()
+
+
+def test_json_says_all_of_it() -> None:
+    data = json.loads(TRACE.to_json())
+    assert data["prompt"] == [
+        {"token_id": 1, "text": "<|im_start|>", "message": -1},
+        {"token_id": 258, "text": "Hi", "message": 1},
+    ]
+    first, second = data["steps"]
+    assert (first["text"], first["hex"]) == ("\ufffd", "e2") and "hex" not in second
+    assert first["stages"][1] == {"name": "dry", "n_left": 40, "n_changed": 3}
+    assert first["candidates"][1] == {"token_id": 6, "text": " fox", "logprob": -1.0}
+    assert (second["channel"], second["drafted"], second["n_rejected"]) == ("reasoning", True, 2)
+    assert data["end"]["text"] == "<|im_end|>" and data["reread"]["cause"] == "changed"
+    assert data["messages"][1]["message"]["content"] == "Hi" and data["seed"] == 9
+    assert len(data["parts"]) == 8 and data["chunks"] == [{"first": 0, "count": 2, "began_s": 0.1, "took_s": 0.2}]
+
+
+# ------------------------------------------------------------------ the store
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[ChatStore]:
+    one = ChatStore(tmp_path / "chats.db")
+    yield one
+    one.close()
+
+
+def test_one_trace_for_a_message_and_the_oldest_go(store: ChatStore) -> None:
+    chat = store.create_chat().id
+    _, first, _, second = grow(store, chat, 4)
+    assert store.traces.get(first) is None and store.traces.latest() is None and store.traces.usage() == (0, 0)
+    store.traces.put(first, b"a" * 100, 250)
+    store.traces.put(second, b"b" * 100, 250)
+    assert store.traces.usage() == (2, 200) and store.traces.latest() == second
+    store.traces.put(first, b"c" * 50, 250)  # it was written on: now it is the newest
+    assert store.traces.get(first) == b"c" * 50 and store.traces.usage() == (2, 150)
+    store.traces.put(second, b"d" * 220, 250)
+    assert store.traces.get(first) is None and store.traces.usage() == (1, 220)
+    store.traces.put(first, b"e" * 251, 250)
+    assert store.traces.get(first) is None and store.traces.get(second) is not None, "too large for anything to go"
+    store.traces.clear()
+    assert store.traces.usage() == (0, 0)
+
+
+def test_a_trace_goes_with_its_message(store: ChatStore) -> None:
+    chat = store.create_chat().id
+    _, answer = grow(store, chat, 2)
+    store.traces.put(answer, b"x", 100)
+    store.delete_message(answer)
+    assert store.traces.get(answer) == b"x" and store.traces.latest() is None, "deleting can be undone"
+    store.purge_deleted(-1)
+    assert store.traces.usage() == (0, 0)
+    store.traces.put(answer, b"x", 100)
+    assert store.traces.usage() == (0, 0), "the message is gone"
