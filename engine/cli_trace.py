@@ -88,7 +88,8 @@ def _reading(trace: Trace) -> str:
     kinds = ((trace.n_cached, "cached"), (trace.n_shifted, "of them moved"), (trace.n_restored, "of them from disk"))
     words = [f"{count} {kind}" for count, kind in kinds if count]
     n_read = sum(chunk.count for chunk in trace.chunks)
-    return ", ".join([*words, f"{n_read} read"])
+    n_unread = trace.n_prompt - trace.n_known
+    return ", ".join([*words, f"{n_read} read", *([f"{n_unread} not read"] if n_unread else [])])
 
 
 def _step(label: str, step: Step) -> str:

@@ -73,7 +73,8 @@ class Step(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Part(msgspec.Struct, frozen=True):
-    """A part of the time line; the next one begins where it ends.
+    """A part of the time line; the next one begins where it ends. Where the request ended before its last token, the
+    last part is what it was at then.
 
     Attributes:
         name: "load" (waiting for the model to be loaded; only where it was), "queue" (until the worker took it up),
@@ -163,6 +164,21 @@ class Trace(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return len(self.tokens) // 4
 
     @property
+    def n_known(self) -> int:
+        """Tokens of the prompt that the model knows: from the cache, or computed. Fewer than `n_prompt` while the
+        prompt is read, and where the request ended before that was done."""
+        chosen = self.end is not None or any(not step.forced for step in self.steps[-1:])
+        if chosen or (self.marks is not None and self.marks.prefilled_s is not None):
+            return self.n_prompt
+        computed = max((chunk.first + chunk.count for chunk in self.chunks), default=0)
+        return min(self.n_prompt, max(self.n_cached, computed))
+
+    @property
+    def n_read(self) -> int:
+        """Tokens of the prompt that were computed for this request."""
+        return max(0, self.n_known - self.n_cached)
+
+    @property
     def arrived_s(self) -> float:
         """When the request came to the worker, in seconds since it was handed over. To be added to the times of
         chunks and steps to place them on the time line of `parts`; 0 where it had nothing to wait for."""
@@ -189,10 +205,12 @@ class Trace(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
             ("decode", marks.last_s),
             ("end", marks.end_s),
         ):
-            if mark is not None:
-                to_s = max(at, arrived + mark)
-                parts.append(Part(name, at, to_s))
-                at = to_s
+            # what was never done was being done when it ended
+            to_s = max(at, arrived + (marks.end_s if mark is None else mark))
+            parts.append(Part(name, at, to_s))
+            at = to_s
+            if mark is None:
+                break
         return tuple(parts)
 
     # ------------------------------------------------------------------ on disk and for others
@@ -228,6 +246,7 @@ class Trace(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
                 "format": f"inglenook-trace-{FORMAT}",
                 **plain,
                 "seed": self.seed,
+                "n_known": self.n_known,
                 "parts": [msgspec.to_builtins(part) for part in self.parts()],
                 "prompt": prompt,
                 "chunks": [

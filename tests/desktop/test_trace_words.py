@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import math
 from itertools import pairwise
+from typing import Any
 
 import msgspec
 import pytest
+from pytestqt.qtbot import QtBot
 from trace_help import prompt_of, trace_of
 
 from desktop.views.trace import pieces, words
 from desktop.views.trace.prompt_text import WHOLE, prepare
+from desktop.views.trace.sections import Sections
 from desktop.views.trace.timeline import places_of
 from desktop.views.trace.token_rows import chosen_rows
 from desktop.views.trace.written import tint
 from engine.events import Marks, Stage, TokenDetail
 from engine.message import Reread
 from engine.sampling import SamplingParams
-from engine.trace import Chunk, Part, Step
+from engine.trace import Chunk, Part, Step, Trace
 
 
 def test_a_character_in_three_tokens_is_shown_once() -> None:
@@ -164,3 +167,54 @@ def test_times_of_tokens() -> None:
     assert words.step_time(trace, 1)[0] == "20.0 ms"
     early = msgspec.structs.replace(trace, marks=Marks(template_from_s=0.0, template_to_s=0.0, end_s=0.1))
     assert words.step_time(early, 0)[0] == "—", "reading ended at no known time"
+
+
+def stopped_while_reading(**more: Any) -> Trace:
+    """A request that was stopped when 20 tokens of its prompt had been read, 4 of them from the cache."""
+    marks = Marks(template_from_s=0.004, template_to_s=0.01, started_s=0.011, cached_s=0.012, end_s=1.5)
+    fields = {
+        "chunks": (Chunk(4, 16, 0.012, 0.9),),
+        "steps": (),
+        "end": None,
+        "marks": marks,
+        "wall_s": 1.5,
+        "finish_reason": "cancelled",
+        **more,
+    }
+    return msgspec.structs.replace(trace_of(n_cached=4), **fields)
+
+
+def test_stopped_while_reading_only_what_was_read_is_called_so() -> None:
+    trace = stopped_while_reading()
+    n = trace.n_prompt
+    assert words.part_words(trace, "prefill", 1.488) == (
+        f"prefill 16 of {n} tokens, 1.49 s (4 came from the cache), then it was stopped"
+    )
+    assert words.part_words(trace, "queue", 0.004) == "queue 4.0 ms", "only the part that was going on was stopped"
+    assert f"The request ended when 16 of the {n - 4} tokens had been read." in words.reading_words(trace)
+    text = prepare(trace)
+    states = [text.state(i) for i in range(n)]
+    assert states == ["cached"] * 4 + ["read"] * 16 + ["unread"] * (n - 20) and text.n_read == 16
+    failed = stopped_while_reading(finish_reason="error", chunks=())
+    assert words.part_words(failed, "prefill", 1.488).endswith("then it failed")
+    assert prepare(failed).state(4) == "unread"
+    whole = trace_of()
+    assert words.cut_short(whole) == "" and "ended when" not in words.reading_words(whole)
+
+
+def test_while_it_is_read_the_rest_is_not_called_read(qtbot: QtBot) -> None:
+    sections = Sections()
+    qtbot.addWidget(sections)
+    live = stopped_while_reading(marks=None, wall_s=None, finish_reason=None)
+    sections.show_trace(live, same_answer=False)
+    sections.show_prompt(prepare(live))
+    n = live.n_prompt
+    told = [said for _, said in sections.state_legend.entries]
+    assert told == ["from the cache 4", "read now 16", f"not read {n - 20}"]
+    further = msgspec.structs.replace(live, chunks=(*live.chunks, Chunk(20, n - 20, 1.0, 0.5)))
+    sections.show_trace(further, same_answer=True)
+    assert sections.chips.text.state(n - 1) == "read"
+    assert [said for _, said in sections.state_legend.entries] == ["from the cache 4", f"read now {n - 4}"]
+    # the prompt may be made ready from an earlier look
+    sections.show_prompt(prepare(live))
+    assert sections.chips.text.state(n - 1) == "read"

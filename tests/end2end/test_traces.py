@@ -122,6 +122,23 @@ def test_a_trace_can_be_seen_while_it_is_made(loaded: Any) -> None:
     assert trace.finish_reason == "cancelled" and len(trace.steps) >= len(live.steps) and trace.parts()
 
 
+def test_stopped_while_it_reads_nothing_is_told_as_done_that_was_not(loaded: Any) -> None:
+    after = len(loaded.events)
+    loaded.engine.chats.send(None, "Foxes and hens and geese. " * 900).result(5)
+    step = loaded.wait(
+        events.GenerationStep, lambda e: isinstance(e.step, events.PromptProgress) and e.step.n_chunk > 0, after=after
+    )
+    loaded.engine.chats.stop()
+    answer = loaded.finished(step.message_id, after=after)
+    trace = trace_of(loaded, answer.id)
+    assert trace.finish_reason == "cancelled" and not trace.steps
+    assert 0 < trace.n_read == sum(chunk.count for chunk in trace.chunks) < trace.n_prompt
+    parts = trace.parts()
+    assert parts[-1].name == "prefill", "what was going on when it was stopped"
+    assert parts[-1].took_s >= sum(chunk.took_s for chunk in trace.chunks)
+    assert sum(part.took_s for part in parts) == pytest.approx(trace.wall_s, rel=0.02)
+
+
 def test_no_trace_where_none_is_wanted(loaded: Any) -> None:
     loaded.engine.change_settings(trace=False).result(5)
     after = len(loaded.events)

@@ -6,6 +6,7 @@ import json
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -75,11 +76,41 @@ def test_the_time_line_has_no_gaps() -> None:
     assert waited.parts()[0].name == "load" and waited.parts()[-1].to_s == pytest.approx(1.71)
 
 
-def test_a_request_that_never_began_has_no_part_for_it() -> None:
-    marks = Marks(template_from_s=0.01, template_to_s=0.02, end_s=2.0)
+_MOMENTS = {"started_s": 0.03, "cached_s": 0.04, "prefilled_s": 0.3, "first_s": 0.5, "last_s": 0.6}
+_NAMES = ["queue", "template", "wait", "cache", "prefill", "sample", "decode", "end"]
+
+
+@pytest.mark.parametrize("n_reached", [0, 1, 2, 3, 5])
+def test_a_request_that_ended_early_was_at_its_last_part_until_then(n_reached: int) -> None:
+    """Nothing counts as done that was not: what was going on takes all the time until the end."""
+    known = dict([*_MOMENTS.items()][:n_reached])
+    marks = Marks(template_from_s=0.01, template_to_s=0.02, end_s=2.0, **known)
     parts = msgspec.structs.replace(TRACE, marks=marks, wall_s=2.0).parts()
-    assert [p.name for p in parts] == ["queue", "template", "end"] and parts[-1].to_s == 2.0
+    assert [p.name for p in parts] == _NAMES[: 3 + n_reached]
+    assert parts[-1].to_s == 2.0 and sum(p.took_s for p in parts) == pytest.approx(2.0)
+    assert parts[-1].took_s > 1.0, "the time is that of what was going on"
     assert msgspec.structs.replace(TRACE, marks=None).parts() == ()
+
+
+@pytest.mark.parametrize(
+    ("changes", "n_known"),
+    [
+        ({}, 2),
+        ({"steps": (), "end": None, "marks": None}, 2),  # computed, though nothing came of it
+        ({"steps": (), "end": None, "marks": None, "chunks": (Chunk(0, 1, 0.1, 0.2),)}, 1),
+        ({"steps": (), "end": None, "marks": None, "chunks": ()}, 0),
+        ({"steps": (), "end": None, "marks": None, "chunks": (), "n_cached": 1}, 1),
+        # tokens that were given are told before the prompt is read
+        ({"steps": (Step(5, b"x", 0.1, forced=True),), "end": None, "marks": None, "chunks": (), "n_forced": 1}, 0),
+        ({"steps": (), "end": None, "marks": None, "chunks": (Chunk(1, 5, 0.1, 0.2),), "n_forced": 4}, 2),
+        ({"chunks": ()}, 2),  # a worker that tells no steps of reading, but wrote
+    ],
+)
+def test_only_what_was_read_counts_as_read(changes: dict[str, Any], n_known: int) -> None:
+    trace = msgspec.structs.replace(TRACE, **changes)
+    assert trace.n_known == n_known
+    assert trace.n_read == max(0, n_known - trace.n_cached)
+    assert json.loads(trace.to_json())["n_known"] == n_known
 
 
 def test_json_says_all_of_it() -> None:

@@ -14,6 +14,8 @@ from engine.message import GenerationRecord
 DASH = figures.DASH
 _NO_MODEL = "No model is loaded"
 _NO_ANSWER = "No answer has been written yet"
+_ALL_CACHED = "Nothing had to be read: all was in the KV cache"
+_NOT_READ = "No step of reading has been measured"
 
 
 def percent(value: float | None) -> str:
@@ -84,7 +86,7 @@ def speed_rows(feed: MonitorFeed, *, full: bool) -> list[Row]:
     if run is not None:
         why = "It came before this could be seen" if run.late else "The first token has not come yet"
     new = f"Prefill ({n_prompt - n_cached:,} new of {n_prompt:,})" if n_prompt else "Prefill"
-    no_prefill = "Nothing had to be read: all was in the KV cache" if n_prompt else why
+    no_prefill = why if not n_prompt else _NOT_READ if n_prompt > n_cached else _ALL_CACHED
     rows = [
         Row("First token", figures.seconds(ttft), "" if ttft is not None else why, "ttft"),
         Row(new, _rate(prefill), "" if prefill is not None else no_prefill, "prefill"),

@@ -158,8 +158,8 @@ def _tokens_rows(facts: Facts) -> list[Row]:
 
 def _prefill_words(facts: Facts) -> str:
     trace = facts.trace
-    n_read = trace.n_prompt - trace.n_cached
-    if n_read <= 0:
+    n_read = trace.n_read if trace.finish_reason is not None else trace.n_prompt - trace.n_cached
+    if n_read <= 0 and trace.n_known >= trace.n_prompt:
         return "Before it can write, the model has to read the prompt. This time all of it was in the cache already."
     words = (
         "Before it can write, the model has to read: every token of the prompt goes through all layers. Many tokens "
@@ -179,9 +179,8 @@ def _prefill_words(facts: Facts) -> str:
 
 def _prefill_rows(facts: Facts) -> list[Row]:
     trace = facts.trace
-    n_read = trace.n_prompt - trace.n_cached
     return [
-        Row("Tokens read", f"{n_read:,} of {trace.n_prompt:,}", "The others came from the cache", "prefill"),
+        Row("Tokens read", f"{trace.n_read:,} of {trace.n_prompt:,}", "The others came from the cache", "prefill"),
         _rate_row("Speed of reading", prefill_rate(trace), "Tokens that were read, by the time it took", "prefill"),
         _time_row("Until the first token", trace, "All that happens before the answer begins", *_BEFORE),
     ]

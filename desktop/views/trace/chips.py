@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from html import escape
 
 from PySide6.QtCore import QPointF, QRectF, Qt, Signal
@@ -26,6 +27,7 @@ STATES: dict[State, tuple[str, str]] = {
     "cached": ("from the cache", "Its keys and values were still there"),
     "shifted": ("moved in the cache", "Its keys and values were moved to where dropped turns had been"),
     "restored": ("from disk", "Its keys and values were read back from disk"),
+    "unread": ("not read", "The model has not got to it"),
 }
 
 
@@ -73,6 +75,12 @@ class PromptChips(TokenFlow):
         self._folds = text.folds()
         self.set_current(-1)
         self._rebuild()
+
+    def set_known(self, n_known: int) -> None:
+        """So many tokens are known to the model by now. Nothing moves."""
+        if n_known != self._text.n_known:
+            self._text = replace(self._text, n_known=n_known)
+            self.update()
 
     def show_all(self, on: bool) -> None:
         """Open all folds, or fold as at first."""
@@ -157,12 +165,12 @@ class PromptChips(TokenFlow):
         else:
             words, state = self._text.texts[entry], self._text.state(entry)
             owner = self._text.owners[entry]
-            colour = self._colour(owner)
+            colour = self._colour(owner) if state != "unread" else theme.color("ink3")
             font = self._font if owner >= 0 else self._small
         picked = item == self.current
         ground = "accent_soft" if picked else "hover" if item == self.hovered or entry < 0 else ""
-        edge = theme.color("accent" if picked else "hairline")
-        painter.setPen(QPen(edge, 1.5 if picked and self.hasFocus() else 1.0))
+        edge = theme.color("accent" if picked else "control" if state == "unread" else "hairline")
+        painter.setPen(QPen(edge, 1.5 if picked and self.hasFocus() else 1.0, edge_style(state)))
         painter.setBrush(theme.color(ground) if ground else Qt.BrushStyle.NoBrush)
         painter.drawRoundedRect(chip, 4, 4)
         if entry >= 0 and state != "cached":
@@ -212,6 +220,11 @@ class PromptChips(TokenFlow):
             came,
             f"{words[:1].upper()}{words[1:]}: {why[:1].lower()}{why[1:]}",
         ]
+
+
+def edge_style(state: State) -> Qt.PenStyle:
+    """The line around a chip."""
+    return Qt.PenStyle.DotLine if state == "unread" else Qt.PenStyle.SolidLine
 
 
 def paint_state(painter: QPainter, left: QPointF, width: float, state: State, theme: Theme) -> None:

@@ -11,7 +11,7 @@ from typing import Literal
 from desktop.views.trace import pieces
 from engine.trace import Trace
 
-State = Literal["cached", "shifted", "restored", "read"]
+State = Literal["cached", "shifted", "restored", "read", "unread"]
 #: a prompt up to this many tokens is shown whole
 WHOLE = 320
 #: tokens that stay of what is folded: of the first message, of the last one, around the place where reading began
@@ -39,7 +39,7 @@ class Fold:
 class PromptText:
     """Attributes:
     ids, texts, owners: of each token. breaks: the next token begins a row.
-    n_cached, n_shifted, n_restored: see `engine.events.PromptTrace`.
+    n_cached, n_shifted, n_restored: see `engine.events.PromptTrace`. n_known: see `engine.trace.Trace`.
     roles: of the messages that `owners` counts in.
     """
 
@@ -51,7 +51,7 @@ class PromptText:
     n_cached: int = 0
     n_shifted: int = 0
     n_restored: int = 0
-    n_forced: int = 0
+    n_known: int = 0
     changed_at: int | None = None
     raw: tuple[bytes, ...] = field(default=(), repr=False)
 
@@ -59,9 +59,9 @@ class PromptText:
         return len(self.ids)
 
     def state(self, token: int) -> State:
-        """Whether a token was read now, or where its keys and values came from."""
+        """Whether a token was read now, or where its keys and values came from; or that it has not been read."""
         if token >= self.n_cached:
-            return "read"
+            return "read" if token < self.n_known else "unread"
         if token >= self.n_cached - self.n_shifted:
             return "shifted"
         return "restored" if token < self.n_restored else "cached"
@@ -74,7 +74,7 @@ class PromptText:
     @property
     def n_read(self) -> int:
         """Tokens that were computed."""
-        return max(0, len(self) - self.n_cached)
+        return max(0, self.n_known - self.n_cached)
 
     def folds(self) -> list[Fold]:
         """What is not shown at first of a long prompt."""
@@ -139,7 +139,7 @@ def prepare(trace: Trace) -> PromptText:
         n_cached=min(trace.n_cached, len(ids)),
         n_shifted=trace.n_shifted,
         n_restored=trace.n_restored,
-        n_forced=trace.n_forced,
+        n_known=trace.n_known,
         changed_at=reread.index if reread is not None and reread.index < len(ids) else None,
         raw=raw,
     )

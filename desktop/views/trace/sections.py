@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from PySide6.QtCore import QPointF, QRectF, QSize, Qt, Signal
-from PySide6.QtGui import QFontMetricsF, QGuiApplication, QPainter, QPaintEvent
+from PySide6.QtGui import QFontMetricsF, QGuiApplication, QPainter, QPaintEvent, QPen
 from PySide6.QtWidgets import QFrame, QHBoxLayout, QLabel, QPushButton, QScrollArea, QSizePolicy, QVBoxLayout, QWidget
 
 from desktop import fonts
 from desktop.theme import LIGHT, Theme
 from desktop.views.trace import words
-from desktop.views.trace.chips import STATES, PromptChips, paint_state
+from desktop.views.trace.chips import STATES, PromptChips, edge_style, paint_state
 from desktop.views.trace.chunk_list import ChunkList
 from desktop.views.trace.prompt_text import PromptText, State
 from desktop.views.trace.timeline import TimeLegend, TimeLine
@@ -72,6 +72,7 @@ class StateLegend(QWidget):
             ("restored", restored),
             ("shifted", min(text.n_shifted, text.n_cached)),
             ("read", text.n_read),
+            ("unread", len(text) - text.n_cached - text.n_read),
         )
         self._entries = [(state, f"{STATES[state][0]} {n:,}") for state, n in counts if n]
         self.setAccessibleDescription(", ".join(said for _, said in self._entries))
@@ -105,7 +106,7 @@ class StateLegend(QWidget):
             middle = self.height() / 2
             box = QRectF(x + 0.5, middle - 5 * self._scale, side, 10 * self._scale)
             painter.setRenderHint(QPainter.RenderHint.Antialiasing)
-            painter.setPen(self._theme.color("control"))
+            painter.setPen(QPen(self._theme.color("control"), 1, edge_style(state)))
             painter.drawRoundedRect(box, 3, 3)
             paint_state(painter, QPointF(box.left() + 2, box.bottom()), side - 4, state, self._theme)
             painter.setPen(self._theme.color("ink2"))
@@ -143,6 +144,7 @@ class Sections(QScrollArea):
         self.written = WrittenText()
         self._unfolded = False
         self._growing = self._at_end = False
+        self._n_known: int | None = None
         self._build()
         self.verticalScrollBar().valueChanged.connect(self._on_value)
         self.verticalScrollBar().rangeChanged.connect(self._on_range)
@@ -188,6 +190,9 @@ class Sections(QScrollArea):
         self.chunks.set_chunks(trace.chunks)
         self.chunk_head.setVisible(bool(trace.chunks))
         self.written.set_steps(trace.steps, trace.end, same_answer=same_answer)
+        self._n_known = trace.n_known
+        if len(self.chips.text) == trace.n_prompt:
+            self._show_known(trace.n_known)
         told = any(step.logprob is not None for step in trace.steps[:8])
         self.written_head.note.setText(
             "tint: how sure it was of each token · click one for the alternatives" if told else ""
@@ -196,14 +201,22 @@ class Sections(QScrollArea):
     def show_prompt(self, text: PromptText) -> None:
         self.chips.set_text(text)
         self.state_legend.set_text(text)
+        if self._n_known is not None:  # more may have been read since it was made ready
+            self._show_known(self._n_known)
         exactly = ", exactly" if text.raw and text.raw[0] else ""
         self.read_head.note.setText(f"{words.plural(len(text), 'token')}{exactly}")
         self._unfolded = False
         self.fold.setVisible(bool(self.chips.folds))
         self.fold.setText("Show all")
 
+    def _show_known(self, n_known: int) -> None:
+        if n_known != self.chips.text.n_known:
+            self.chips.set_known(n_known)
+            self.state_legend.set_text(self.chips.text)
+
     def clear(self) -> None:
         """Nothing is known yet."""
+        self._n_known = None
         self.chips.set_text(PromptText([], [], [], bytearray()))
         self.written.set_steps((), None, same_answer=False)
         self.read_head.note.setText("")

@@ -97,14 +97,26 @@ def part_words(trace: Trace, name: str, took_s: float) -> str:
     """One part of the time line, for the legend: "prefill 61 of 1,721 tokens, 197 ms (1,660 came from the cache)"."""
     words, time = look_of(name).words or name, duration(took_s)
     if name == "prefill":
-        return f"{words} {_prefilled(trace)}, {time}" + _from_cache(trace)
-    return f"{words} {time}"
+        time = f"{_prefilled(trace)}, {time}{_from_cache(trace)}"
+    ended = f", {_HOW_ENDED.get(trace.finish_reason or '', 'then it ended')}" if name == cut_short(trace) else ""
+    return f"{words} {time}{ended}"
+
+
+_HOW_ENDED = {"cancelled": "then it was stopped", "error": "then it failed"}
+
+
+def cut_short(trace: Trace) -> str:
+    """The part of the time line that was not over when the request ended; "" where all were."""
+    parts = trace.parts()
+    return parts[-1].name if parts and parts[-1].name != "end" else ""
 
 
 def _prefilled(trace: Trace) -> str:
     if trace.n_forced:  # tokens that the answer was made to begin with are read behind the prompt
+        if cut_short(trace):
+            return plural(sum(chunk.count for chunk in trace.chunks), "token")
         return f"up to token {trace.n_forced:,} of the answer"
-    return f"{max(0, trace.n_prompt - trace.n_cached):,} of {plural(trace.n_prompt, 'token')}"
+    return f"{trace.n_read:,} of {plural(trace.n_prompt, 'token')}"
 
 
 def _from_cache(trace: Trace) -> str:
@@ -279,6 +291,8 @@ _CAUSES = {
 def reading_title(trace: Trace) -> str:
     """The question about what was read."""
     n_read = trace.n_prompt - trace.n_cached
+    if trace.n_known < trace.n_prompt:
+        return "What of it has to be read?" if trace.finish_reason is None else "What of it had to be read?"
     if not trace.n_cached:
         return "Why was all of it read?"
     if trace.reread is not None:
@@ -304,6 +318,8 @@ def reading_words(trace: Trace) -> str:
         said.append(f"Nothing in the cache began like this prompt, so all {plural(n, 'token')} had to be read.")
     if trace.reread is not None:
         said.append(_reread(trace.reread))
+    if trace.finish_reason is not None and trace.n_known < trace.n_prompt:
+        said.append(f"The request ended when {trace.n_read:,} of the {plural(n_read, 'token')} had been read.")
     return " ".join(said)
 
 
