@@ -26,10 +26,10 @@ class EngineFitter:
         from engine.fit import machine
 
         loaded = self._engine.model_state.model
-        known = self._engine.measurements.bandwidths()
+        known = self._engine.measurements.machine()
         # llama.cpp's RPC servers talk to one process at a time: while a model is on one, another could only wait
         remote = loaded is not None and any(device.backend.startswith("RPC") for device in loaded.devices)
-        found = machine.look(bandwidths=known, start=(lambda: _as_loaded(loaded)) if remote and loaded else None)
+        found = machine.look(measured=known, start=(lambda: _as_loaded(loaded)) if remote and loaded else None)
         return with_room_of(found, loaded) if loaded is not None else found
 
     def plan(self, subject: Subject, machine: Machine, wishes: Wishes) -> FitPlan:

@@ -121,7 +121,7 @@ class _Look:
 
     def _ask(self) -> None:
         start = self._early.greeting if self._early is not None else None
-        self._found.append(machines.look(bandwidths=self.measurements.bandwidths(), start=start))
+        self._found.append(machines.look(measured=self.measurements.machine(), start=start))
 
     def machine(self) -> Machine:
         if self._thread is not None:

@@ -82,7 +82,7 @@ class LoadPlanner:
             if request.embeddings:
                 request = sized(request, prepare(header, more).shape)
             known = self.measurements
-            found = machine(devices, gpus=hardware.gpus(_NVML_S), bandwidths=known.bandwidths())
+            found = machine(devices, gpus=hardware.gpus(_NVML_S), measured=known.machine())
             wishes = wishes_of(request, chosen)
             corrections, ratios = known.corrections(), known.ratios()
             made = plan(header, found, wishes, more=more, adapters=adapters, corrections=corrections, ratios=ratios)

@@ -1,10 +1,17 @@
-"""Ten seconds that make the speed estimates this computer's own: memory bandwidth, and a short answer of a small model
-on the processor and, where there are devices, on them."""
+"""Some seconds that make the speed estimates this computer's own.
+
+Measured are the memory's bandwidth, the speed of llama.cpp's kernel for each tensor type, and a short answer of a small
+model on the processor and, where there are devices, on them. What a layer costs beside its weights is what the answer
+took longer than its weights.
+"""
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from engine import events
@@ -15,26 +22,34 @@ from engine.fit.before_load import read_all
 from engine.fit.machine import look
 from engine.fit.measured import Measurements
 from engine.fit.placement import prepare
-from engine.fit.plan_records import Machine, Wishes
+from engine.fit.plan_records import Machine, Measured, Wishes
 from engine.fit.planner import plan
 from engine.sampling import SamplingParams
 from engine.worker import protocol
 from engine.worker.client import WorkerClient
+from engine.worker.process import child_env, is_frozen
 
 _BANDWIDTH_S = 1.5
 _TOKENS = 64
 _CONTEXT = 1024
-_LOAD_S, _ANSWER_S = 60.0, 20.0
+_LOAD_S, _ANSWER_S, _KERNELS_S = 60.0, 20.0, 60.0
 _PROMPT = "Once upon a time"
 
 
 @dataclass(frozen=True)
 class Calibration:
-    """What was found. speeds: tokens a second by place; problems: what could not be measured, in words."""
+    """What was found.
+
+    Attributes:
+        speeds: tokens a second by place.
+        problems: what could not be measured, in words.
+        rates: bytes of weights a second on the processor, by tensor type.
+    """
 
     bandwidths: dict[str, float]
     speeds: dict[str, float]
     problems: tuple[str, ...] = ()
+    rates: dict[str, float] = field(default_factory=dict)
 
 
 def calibrate(
@@ -45,7 +60,7 @@ def calibrate(
     command: Sequence[str] | None = None,
     progress: Callable[[str], None] = lambda text: None,
 ) -> Calibration:
-    """Measure and keep. Takes about ten seconds and all cores; not for the window's thread.
+    """Measure and keep. Takes about fifteen seconds and all cores; not for the window's thread.
 
     Args:
         model: a small model (the starter); None: only the bandwidth is measured.
@@ -55,9 +70,13 @@ def calibrate(
     progress("Measuring the memory")
     host = measured_in_child(_BANDWIDTH_S, found.cores)
     bandwidths = {"Host": host} if host else {}
-    measurements.set_bandwidths(bandwidths)
-    found = replace(found, bandwidths={**found.bandwidths, **bandwidths})
     problems = [] if host else ["The memory bandwidth could not be measured."]
+    progress("Measuring the processor with each quantization")
+    rates = kernel_rates(found.cores)
+    if not rates:
+        problems.append("The speed of the quantizations could not be measured.")
+    measurements.set_machine(Measured(bandwidths, rates))
+    found = replace(found, bandwidths={**found.bandwidths, **bandwidths}, rates=rates)
     speeds: dict[str, float] = {}
     if model is not None:
         for layers in (0, -1) if found.devices else (0,):
@@ -67,7 +86,20 @@ def calibrate(
                 speeds[place] = tps
             except EngineError as error:
                 problems.append(error.message)
-    return Calibration(bandwidths, speeds, tuple(problems))
+    return Calibration(bandwidths, speeds, tuple(problems), rates)
+
+
+def kernel_rates(threads: int) -> dict[str, float]:
+    """Bytes a second of weights on the processor by tensor type, found in a child; empty where it fails."""
+    more = ["--kernel-rates"] if is_frozen() else ["-m", "engine.worker.kernel_rates"]
+    try:
+        done = subprocess.run(
+            [sys.executable, *more, str(threads)], capture_output=True, timeout=_KERNELS_S, check=True, env=child_env()
+        )
+        found = json.loads(done.stdout)
+    except (OSError, subprocess.SubprocessError, ValueError):
+        return {}
+    return {str(name): float(rate) for name, rate in found.items() if rate > 0}
 
 
 def _answer(
@@ -93,6 +125,10 @@ def _answer(
     tps = done.timings.decode_tps or 0.0
     options = made.options
     place = speed.place_key(speed.placed(model, options, devices), devices)
+    if place == speed.HOST_KEY and machine.rates and tps > 0:
+        layer_s = speed.layer_seconds(model, options, machine, 1 / tps, _TOKENS // 2)
+        measurements.set_machine(Measured(layer_s=layer_s))
+        machine = replace(machine, layer_s=layer_s)
     seconds = speed.seconds_per_token(model, options, devices, machine, _TOKENS // 2)
     if seconds > 0:
         measurements.add_speed(place, speed.dominant_type(model), 1 / seconds, tps)

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import platform
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Literal
 
 from engine import cores as cores_of
 from engine import events, hardware
 from engine.errors import EngineError
 from engine.fit.placement import DeviceSpec
-from engine.fit.plan_records import Machine
+from engine.fit.plan_records import Machine, Measured
 from engine.worker.client import WorkerClient
 
 #: a device of these shares the computer's memory on Apple's processors
@@ -47,7 +47,7 @@ def machine(
     ram: hardware.Ram | None = None,
     cores: int = 0,
     gpus: hardware.GpuReport | None = None,
-    bandwidths: Mapping[str, float] | None = None,
+    measured: Measured | None = None,
     problem: str = "",
 ) -> Machine:
     """The machine for a plan, from what was found out.
@@ -55,21 +55,24 @@ def machine(
     Args:
         devices: llama.cpp's list, the CPU among them.
         gpus: NVML's report; gives bandwidths and the reason why an NVIDIA device is not in the list.
-        bandwidths: measured ones by device name and "Host"; they win.
+        measured: by a calibration; its bandwidths win over told ones.
         problem: why llama.cpp's list could not be had.
     """
     ram = ram or hardware.ram()
     usable = specs(devices)
     told = _told_bandwidths(devices, gpus)
+    known = measured or Measured()
     return Machine(
         devices=usable,
         ram_available_bytes=max(0, ram.available_bytes),
         ram_total_bytes=max(0, ram.total_bytes),
         cores=cores or usable_cores(),
-        bandwidths={**told, **(bandwidths or {})},
+        bandwidths={**told, **known.bandwidths},
         notes=tuple(_notes(devices, gpus, problem)),
         listed=not problem,
         lock_bytes=lock_limit(),
+        rates=known.rates,
+        layer_s=known.layer_s,
     )
 
 
@@ -90,7 +93,7 @@ def usable_cores() -> int:
 
 def look(
     *,
-    bandwidths: Mapping[str, float] | None = None,
+    measured: Measured | None = None,
     start: Callable[[], events.Hello] | None = None,
     gpus: Callable[[], hardware.GpuReport] = hardware.gpus,
 ) -> Machine:
@@ -110,7 +113,7 @@ def look(
     hello, problem = _greeting(start or _throw_away)
     thread.join(hardware.NVML_TIMEOUT_S)
     found = report[0] if report else hardware.GpuReport("timeout", "The NVIDIA driver did not answer.")
-    return machine(hello.devices if hello else (), gpus=found, bandwidths=bandwidths, problem=problem)
+    return machine(hello.devices if hello else (), gpus=found, measured=measured, problem=problem)
 
 
 def _throw_away() -> events.Hello:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from statistics import median
@@ -16,7 +15,8 @@ import msgspec
 
 from engine import log
 from engine.errors import EngineError
-from engine.fit.speed import Ratios
+from engine.fit.plan_records import Measured
+from engine.fit.speed import HOST_KEY, Ratios
 from engine.paths import atomic_write
 
 SCHEMA = 1
@@ -54,6 +54,8 @@ class _File(msgspec.Struct):
     speeds: list[SpeedResult] = []
     memory: list[MemoryResult] = []
     bandwidths: dict[str, float] = {}
+    rates: dict[str, float] = {}
+    layer_s: float = 0.0
     calibrated_s: float = 0.0
 
 
@@ -140,18 +142,27 @@ class Measurements:
         found = {device: int(median(values)) for device, values in groups.items()}
         return {device: min(size, _MOST_CORRECTION) for device, size in found.items() if size > 0}
 
-    # -------------------------------------------------------------- bandwidth
+    # -------------------------------------------------------------- the computer
 
-    def set_bandwidths(self, bandwidths: Mapping[str, float]) -> None:
-        """Bytes a second by device name and "Host", from a calibration."""
+    def set_machine(self, found: Measured) -> None:
+        """Keep what a calibration found; a part that it could not measure stays as it was.
+
+        Answers on the processor were judged against other figures before, so their ratios begin anew.
+        """
         with self._lock:
-            self._data.bandwidths.update({name: value for name, value in bandwidths.items() if value > 0})
-            self._data.calibrated_s = time.time()
+            data = self._data
+            data.bandwidths.update({name: value for name, value in found.bandwidths.items() if value > 0})
+            if found.rates:
+                data.rates = {name: value for name, value in found.rates.items() if value > 0}
+                data.speeds = [one for one in data.speeds if HOST_KEY not in one.place.split("+")]
+            data.layer_s = found.layer_s if found.layer_s > 0 else data.layer_s
+            data.calibrated_s = time.time()
             self._save()
 
-    def bandwidths(self) -> dict[str, float]:
+    def machine(self) -> Measured:
+        """What is known of this computer from its last calibration."""
         with self._lock:
-            return dict(self._data.bandwidths)
+            return Measured(dict(self._data.bandwidths), dict(self._data.rates), max(0.0, self._data.layer_s))
 
     @property
     def calibrated(self) -> bool:

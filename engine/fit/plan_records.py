@@ -14,6 +14,21 @@ Verdict = Literal["gpu", "split", "cpu", "too_large", "unknown"]
 
 
 @dataclass(frozen=True)
+class Measured:
+    """What a calibration found out about this computer.
+
+    Attributes:
+        bandwidths: bytes a second that memory is read with, by device name and "Host".
+        rates: bytes a second that the processor multiplies with weights, by tensor type.
+        layer_s: seconds of a layer and token on the processor beside reading its weights; 0: not measured.
+    """
+
+    bandwidths: Mapping[str, float] = field(default_factory=dict)
+    rates: Mapping[str, float] = field(default_factory=dict)
+    layer_s: float = 0.0
+
+
+@dataclass(frozen=True)
 class Machine:
     """What a model can be put on, as it is now.
 
@@ -24,6 +39,7 @@ class Machine:
         notes: what the user should know about it ("the driver does not answer"), in words.
         listed: False: llama.cpp could not be asked, so that no device is known, whatever there is.
         lock_bytes: how much main memory this user may lock; None: no limit, or not known.
+        rates, layer_s: of the processor, as in `Measured`; empty and 0 before a calibration.
     """
 
     devices: tuple[DeviceSpec, ...]
@@ -34,6 +50,8 @@ class Machine:
     notes: tuple[str, ...] = ()
     listed: bool = True
     lock_bytes: int | None = None
+    rates: Mapping[str, float] = field(default_factory=dict)
+    layer_s: float = 0.0
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from statistics import median
 
 from engine.fit.cache_size import row_bytes
@@ -39,9 +39,13 @@ _HOST_SHARE = 0.85
 #: bytes a second where nothing was measured or told: dedicated, integrated, a core of the host and its most
 _DEDICATED, _SHARED, _PER_CORE, _HOST_MOST = 300e9, 60e9, 10e9, 50e9
 #: seconds per layer and token that do not depend on sizes, and per hand-over between devices
-_LAYER_S = {"Host": 200e-6, "device": 15e-6}
+_LAYER_S, _DEVICE_LAYER_S = 200e-6, 15e-6
 _HANDOVER_S = 100e-6
+#: as good as nothing, where 0 means "not known"; and the least that a measured layer can cost
+_NO_TIME, _LEAST_LAYER_S = 1e-12, 5e-6
 _SAMPLE_S_PER_TOKEN = 4e-9
+#: the host's part in `place_key`
+HOST_KEY = "Host"
 #: tokens of a chat that the estimate is for
 LIVE_TOKENS = 512
 UNCALIBRATED, CALIBRATED = (0.6, 1.6), (0.85, 1.2)
@@ -128,7 +132,7 @@ def place_key(placement: Placement, devices: Sequence[DeviceSpec]) -> str:
     at = set(placement.devices)
     names = [device.name for index, device in enumerate(devices) if index in at]
     if HOST in at or placement.n_cpu_moe:
-        names.append("Host")
+        names.append(HOST_KEY)
     return "+".join(names)
 
 
@@ -146,7 +150,7 @@ def seconds_per_token(
     before: int | None = None
     for index, layer in enumerate(shape.layers[: shape.n_layer]):
         at = placement.devices[index]
-        total += _layer_s(at) + _read_s(found.layers[index], at, devices, machine)
+        total += _layer_s(at, machine) + _read_s(found.layers[index], at, devices, machine)
         with_experts = HOST if index < placement.n_cpu_moe else at
         total += _read_s(found.experts[index], with_experts, devices, machine) * used
         if with_experts != at:
@@ -162,8 +166,8 @@ def seconds_per_token(
     return total if math.isfinite(total) else 0.0
 
 
-def _layer_s(at: int) -> float:
-    return _LAYER_S["Host" if at == HOST else "device"]
+def _layer_s(at: int, machine: Machine) -> float:
+    return (machine.layer_s or _LAYER_S) if at == HOST else _DEVICE_LAYER_S
 
 
 def _read_s(parts: Mapping[str, int], at: int, devices: Sequence[DeviceSpec], machine: Machine) -> float:
@@ -176,8 +180,18 @@ def rate(tensor_type: str, device: DeviceSpec | None, machine: Machine) -> float
     bandwidth = bandwidth_of(device, machine)
     if device is not None:
         return bandwidth * _GPU_SHARE.get(tensor_type, _GPU_SHARE[_DEFAULT_TYPE])
+    measured = machine.rates.get(tensor_type, 0.0)
+    if measured > 0:
+        return measured
     core = _CORE_RATE.get(tensor_type, _CORE_RATE[_DEFAULT_TYPE])
     return min(bandwidth * _HOST_SHARE, core * max(1, machine.cores))
+
+
+def layer_seconds(model: Model, options: LoadOptions, machine: Machine, seconds: float, live_tokens: int) -> float:
+    """Seconds of a layer beside its weights, from a token that took `seconds` with all of the model on the host."""
+    without = replace(machine, layer_s=_NO_TIME)
+    rest = seconds - seconds_per_token(model, options, (), without, live_tokens)
+    return max(_LEAST_LAYER_S, rest / max(1, model.shape.n_layer))
 
 
 def bandwidth_of(device: DeviceSpec | None, machine: Machine) -> float:
@@ -210,7 +224,7 @@ def quick_seconds(
     total = shape.n_vocab * _SAMPLE_S_PER_TOKEN + ((weights.output_matrix or weights.output) + kv_share) * last
     for index, at in enumerate(placement.devices[: shape.n_layer]):
         experts_at = HOST if index < placement.n_cpu_moe else at
-        total += _LAYER_S["Host" if at == HOST else "device"] + weights.layers[index] * seconds[at]
+        total += _layer_s(at, machine) + weights.layers[index] * seconds[at]
         total += weights.experts[index] * used * seconds[experts_at]
     n_host = sum(at == HOST for at in placement.devices)
     total += _HANDOVER_S if 0 < n_host < len(placement.devices) else 0

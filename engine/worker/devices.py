@@ -45,7 +45,7 @@ class _Ggml:
             "ggml_backend_load_all_from_path": ([text], None),
         }
         for name, (arguments, result) in signatures.items():
-            function = _symbol(name)
+            function = symbol(name)
             function.argtypes, function.restype = arguments, result
             setattr(self, name.removeprefix("ggml_backend_"), function)
 
@@ -58,7 +58,7 @@ def library_folder() -> Path:
     return Path(_L._base_path)
 
 
-def _symbol(name: str) -> Any:
+def symbol(name: str) -> Any:
     """A ggml function. On Linux and macOS a look-up in libllama also searches what it is linked to, which is the copy
     in use; on Windows the module itself has to be asked."""
     try:
@@ -141,7 +141,7 @@ def handles() -> dict[str, int]:
 
 def host_buffer_type() -> int:
     """ggml's handle of ordinary main memory."""
-    function = _symbol("ggml_backend_cpu_buffer_type")
+    function = symbol("ggml_backend_cpu_buffer_type")
     function.argtypes, function.restype = [], ctypes.c_void_p
     handle: int = function()
     return handle

@@ -152,7 +152,7 @@ def _owner(holder: str, names: list[str]) -> str:
 def _expert_overrides(n_layers: int, keep: list[Any]) -> Any:
     """Experts of the first layers to the host, as llama.cpp's own option does it."""
     count = min(n_layers, _L.llama_max_tensor_buft_overrides() - 1)
-    host = devices._symbol("ggml_backend_cpu_buffer_type")
+    host = devices.symbol("ggml_backend_cpu_buffer_type")
     host.restype, host.argtypes = ctypes.c_void_p, []
     table = (_Override * (count + 1))()
     for index in range(count):

@@ -12,7 +12,7 @@ import ctypes
 from ctypes import c_char_p, c_int, c_int64, c_size_t, c_void_p
 from typing import Any
 
-from engine.worker.devices import _symbol as symbol
+from engine.worker.devices import symbol
 from engine.worker.pretend_records import (
     ADDRESS,
     ALLOC,

@@ -2,9 +2,9 @@
 
     python tests/bench/fit_speed.py [--rounds 8] [--tokens 64] [--threads N] [--kinds Q8_0,Q4_0,Q5_1] [--cpu-time]
 
-Three estimates: as a fresh installation makes it, after a calibration with the starter alone, and after real answers
-of each quantization. Answers of all quantizations are written in turns, so that other work on the machine meets all
-alike; every second round calibrates, the others are estimated.
+Three estimates: as a fresh installation makes it, after the calibration that the settings offer (which knows only the
+starter), and after real answers of each quantization. Answers of all quantizations are written in turns, so that other
+work on the machine meets all alike; every second round teaches, the others are estimated.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ import psutil
 
 from engine import events
 from engine.fit import speed
-from engine.fit.bandwidth import measured_in_child
 from engine.fit.before_load import read_all
+from engine.fit.calibrate import calibrate
 from engine.fit.machine import machine, usable_cores
 from engine.fit.measured import Measurements
 from engine.fit.needs import LoadOptions
@@ -98,9 +98,11 @@ def table(
     """(kind, measured, fresh, calibrated with the starter, calibrated by answers of its own), tokens a second."""
     source = starter.find()
     assert source is not None, "the starter model is not installed"
-    bandwidth = measured_in_child(1.5, threads)
     fresh = replace(machine((), cores=threads), bandwidths={})
-    here = replace(fresh, bandwidths={"Host": bandwidth})
+    known, exact = Measurements(None), Measurements(None)
+    calibrate(known, source, machine=fresh)
+    found = known.machine()
+    here = replace(fresh, bandwidths=found.bandwidths, rates=found.rates, layer_s=found.layer_s)
     with tempfile.TemporaryDirectory() as folder:
         paths = {_OWN: source, **{kind: quantize(source, kind, Path(folder)) for kind in kinds}}
         models = {}
@@ -115,12 +117,10 @@ def table(
         finally:
             for runner in runners.values():
                 runner.client.stop()
-    known, exact = Measurements(None), Measurements(None)
-    # the very first answer of each reads the file from the disk; then the odd ones calibrate
+    # the very first answer of each reads the file from the disk; then the odd ones teach
     for first in answers[1::2]:
         for kind, tps in first.items():
-            keeper = known if kind == _OWN else exact
-            keeper.add_speed("Host", speed.dominant_type(models[kind]), predicted(models[kind], here, tokens), tps)
+            exact.add_speed("Host", speed.dominant_type(models[kind]), predicted(models[kind], here, tokens), tps)
     rows = []
     for kind in kinds:
         model = models[kind]
@@ -130,7 +130,10 @@ def table(
         by_starter = base * known.ratios().of("Host", main_type)[0]
         by_itself = base * exact.ratios().of("Host", main_type)[0]
         rows.append((kind, measured, predicted(model, fresh, tokens), by_starter, by_itself))
-    print(f"threads {threads}, read bandwidth {bandwidth / 1e9:.1f} GB/s, load {os.getloadavg()[0]:.1f}")
+    read = found.bandwidths.get("Host", 0.0)
+    print(f"threads {threads}, read bandwidth {read / 1e9:.1f} GB/s, load {os.getloadavg()[0]:.1f}")
+    print("kernels, GB/s: " + ", ".join(f"{name} {rate / 1e9:.1f}" for name, rate in found.rates.items()))
+    print(f"beside them {found.layer_s * 1e6:.0f} µs a layer")
     return rows
 
 

@@ -305,3 +305,13 @@ def test_sizes_above_two_gibibytes_stay_what_they_are(shell, laptop) -> None:
     view = open_models(one, hub)
     choose(one, view, QWEN)
     assert max(row.size_bytes for row in view.model_page.table.table.rows) > 8 * GIB // 10 * 9
+
+
+def test_a_model_shown_from_elsewhere_stays_when_the_list_is_judged(shell, laptop) -> None:
+    one = shell()
+    view = one.window.show_models()
+    view.show_model("some/where-GGUF")
+    assert not view.discover._judged
+    one.wait(lambda: view.discover._judged)
+    QApplication.processEvents()
+    assert view.model_page.repo == "some/where-GGUF"

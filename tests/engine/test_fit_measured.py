@@ -19,7 +19,7 @@ from engine.fit.machine import look, machine, specs
 from engine.fit.measured import Measurements
 from engine.fit.needs import LoadOptions
 from engine.fit.placement import prepare
-from engine.fit.plan_records import MIB, Wishes
+from engine.fit.plan_records import MIB, Measured, Wishes
 from engine.fit.planner import plan
 from engine.fit.step_down import offers, step_down
 
@@ -145,8 +145,38 @@ def test_a_calibration_is_kept(starter_model: Path, tmp_path: Path) -> None:
     found = calibrate(kept, starter_model, machine=computer(ram_gib=16, cores=1))
     assert found.problems == () and found.bandwidths["Host"] > 1e8 and found.speeds["Host"] > 0.5
     again = Measurements(tmp_path / "fit.json")
-    assert again.calibrated and again.bandwidths() == pytest.approx(found.bandwidths)
-    assert again.ratios().of("Host", "Q4_1")[1]
+    assert again.calibrated and again.machine().bandwidths == pytest.approx(found.bandwidths)
+    assert again.machine().rates == pytest.approx(found.rates) and len(found.rates) > 15
+    assert 0 < again.machine().layer_s < 0.05
+    # the starter's own answer is what it was calibrated with
+    ratio, exact = again.ratios().of("Host", "Q4_1")
+    assert (exact and ratio == pytest.approx(1, abs=0.02)) or again.machine().layer_s == pytest.approx(5e-6)
+
+
+def test_a_calibration_makes_the_processor_known() -> None:
+    kept = Measurements(None)
+    kept.add_speed("Host", "Q4_0", 10, 20)
+    kept.add_speed("CUDA0+Host", "Q4_0", 10, 20)
+    kept.add_speed("CUDA0", "Q4_0", 10, 30)
+    kept.set_machine(Measured({"Host": 20e9}, {"Q4_0": 9e9, "Q8_0": 0.0}, 1e-4))
+    # what was judged against the old figures for the processor says nothing any more
+    assert kept.ratios().exact == {("CUDA0", "Q4_0"): 3.0}
+    assert kept.machine() == Measured({"Host": 20e9}, {"Q4_0": 9e9}, 1e-4)
+    kept.set_machine(Measured())
+    assert kept.machine() == Measured({"Host": 20e9}, {"Q4_0": 9e9}, 1e-4)
+
+
+def test_measured_kernels_take_the_place_of_the_table() -> None:
+    host = computer(ram_gib=64, cores=2)
+    known = replace(host, rates={"Q4_0": 3e9}, layer_s=1e-4)
+    assert speed.rate("Q4_0", None, known) == 3e9
+    assert speed.rate("Q6_K", None, known) == speed.rate("Q6_K", None, host)
+    # a layer's own time, found from an answer, gives that answer back
+    model, options = prepare(DENSE), LoadOptions(n_ctx=1024, n_gpu_layers=0)
+    seconds = speed.seconds_per_token(model, options, (), known, 32)
+    assert speed.layer_seconds(model, options, replace(known, layer_s=0), seconds, 32) == pytest.approx(1e-4)
+    # an answer that was quicker than its weights can be read does not make layers cost less than nothing
+    assert speed.layer_seconds(model, options, known, seconds / 100, 32) > 0
 
 
 def test_a_calibration_that_fails_says_so(tmp_path: Path) -> None:
@@ -184,7 +214,7 @@ def test_devices_come_from_llama_cpp_and_bandwidths_from_the_driver() -> None:
     found = machine([CPU, CUDA], ram=RAM, gpus=REPORT)
     assert [(d.name, d.kind, d.shared) for d in found.devices] == [("CUDA0", "gpu", False)]
     assert found.bandwidths == {"CUDA0": 1008e9} and found.notes == ()
-    assert machine([CPU, CUDA], ram=RAM, gpus=REPORT, bandwidths={"CUDA0": 900e9}).bandwidths["CUDA0"] == 900e9
+    assert machine([CPU, CUDA], ram=RAM, gpus=REPORT, measured=Measured({"CUDA0": 900e9})).bandwidths["CUDA0"] == 900e9
 
 
 def test_types_of_devices() -> None:

@@ -258,3 +258,38 @@ def test_amx_is_left_out_where_the_processor_has_it() -> None:
 
     assert "-mno-amx-tile" in door_backend.compiler_flags("amx_bf16 amx_int8 amx_tile avx2")
     assert door_backend.compiler_flags("avx avx2 avx512f") == ""
+
+
+FAILING = """
+import json, pathlib, sys
+if "pytest" in sys.argv:
+    record = pathlib.Path.cwd() / ".pytest_cache" / "v" / "cache" / "lastfailed"
+    record.parent.mkdir(parents=True, exist_ok=True)
+    record.write_text(json.dumps({{f"tests/test_{{n}}.py::test": True for n in range({count})}}))
+import json"""
+
+
+@posix
+@pytest.mark.parametrize(
+    "count, again, status", [(1, 0, 0), (5, 0, 0), (1, 1, 1), (6, 0, 1)], ids=["one", "five", "stays", "too many"]
+)
+def test_a_few_that_failed_in_a_whole_run_are_looked_at_again(
+    ready: door_steps.Place, fake_python: Fake, capfd: pytest.CaptureFixture[str], count: int, again: int, status: int
+) -> None:
+    ready.python.write_text(ready.python.read_text().replace("import json", FAILING.format(count=count), 1))
+    fake_python({"--last-failed": (again, "looked again"), "-m not serial": (1, "failed")})
+    assert door_verbs.main(["test"]) == status
+    calls = [call for call in fake_python() if "pytest" in call]
+    assert len(calls) == (3 if count <= 5 else 2)
+    if count <= 5:
+        assert calls[2][2:] == ["-n", "0", "--last-failed", "--last-failed-no-failures", "none"]
+    named = capfd.readouterr().err.count("FLICKERS: tests/test_")
+    assert named == (count if status == 0 else 0)
+
+
+@posix
+def test_a_part_of_the_tests_is_never_looked_at_again(ready: door_steps.Place, fake_python: Fake) -> None:
+    ready.python.write_text(ready.python.read_text().replace("import json", FAILING.format(count=1), 1))
+    fake_python({"-m not serial": (1, "failed")})
+    assert door_verbs.main(["test", "-k", "x"]) == 1
+    assert len([call for call in fake_python() if "pytest" in call]) == 2

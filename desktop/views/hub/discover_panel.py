@@ -260,6 +260,10 @@ class DiscoverPanel(QWidget):
         if model is not None:
             self.catalog_chosen.emit(model)
 
+    def leave_choice(self) -> None:
+        """A model is shown that was not chosen here: the first of the list must not take its place later."""
+        self._chosen = True
+
     def choose_first(self) -> None:
         """Show the first model that is good here, where none is shown yet."""
         if self._chosen or self._hits is not None or self.search.text():

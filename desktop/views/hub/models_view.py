@@ -213,6 +213,7 @@ class ModelsView(QWidget):
 
     def show_model(self, model: CatalogModel | str) -> None:
         """The page of a model of the catalogue, or of a repository of the Hub (asks for its files)."""
+        self.discover.leave_choice()
         if isinstance(model, str):
             self.model_page.show_repo(model)
         else:
