@@ -37,6 +37,7 @@ from desktop.models_corner import ModelsCorner
 from desktop.open_chat import OpenChat
 from desktop.tasks import Tasks
 from desktop.theme import Theme
+from desktop.update_desk import UpdateDesk
 from desktop.views.chat import markdown
 from desktop.views.chat.chat_list import ChatListPanel
 from desktop.views.chat.chat_view import ChatView
@@ -129,6 +130,7 @@ class MainWindow(QMainWindow):
         layout.addWidget(self.views, 1)
         self.setCentralWidget(central)
         self.toast = Toast(self.chat_view.stack, then=self.chat_view.composer.edit)
+        self.updates = UpdateDesk(self._engine, self._bridge, self.toast, self)
         self.rail_chat.setChecked(True)
         self.setMinimumSize(720, 480)
 
@@ -246,7 +248,7 @@ class MainWindow(QMainWindow):
 
     def show_settings(self) -> None:
         if self.settings_view is None:
-            self.settings_view = SettingsView(self._engine, self._bridge, self.control, self.actions_)
+            self.settings_view = SettingsView(self._engine, self._bridge, self.control, self.actions_, self.updates)
             self.settings_view.failed.connect(self.chat_view.show_error)
             self.views.addWidget(self.settings_view)
             self.apply_theme(self.theme)
@@ -283,6 +285,7 @@ class MainWindow(QMainWindow):
             self.models.offer_first_run()
             self.control.load_first(model)
         self._memory.start()
+        self.updates.start()
         self.inside.monitor.restore()
         if self.views.currentWidget() is self.chat_page:  # the user may be elsewhere already
             self.chat_view.composer.setFocus()
@@ -291,6 +294,7 @@ class MainWindow(QMainWindow):
         """Ask the engine for nothing any more."""
         self.commands.close_chat_settings()  # what was typed there is kept
         self._memory.stop()
+        self.updates.stop()
         self.models.stop()
         self.inside.stop()
         self.bench.stop()

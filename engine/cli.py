@@ -49,7 +49,11 @@ def _run(words: list[str]) -> int:
         options = cli_arguments.parse(words)
         if options.version:
             sys.stdout.write(f"inglenook {engine.__version__}\n")
-            return 0
+            if not options.check:
+                return 0
+            from engine import cli_updates
+
+            return cli_updates.run()
         if options.self_test or options.command == "doctor":
             from engine import cli_doctor
 

@@ -300,6 +300,7 @@ def build_parser() -> argparse.ArgumentParser:
         allow_abbrev=False,
     )
     parser.add_argument("-V", "--version", action="store_true", help="print the version")
+    parser.add_argument("--check", action="store_true", help="with --version: ask whether there is a newer one")
     parser.add_argument("--self-test", action="store_true", help="load the starter model, answer, open a window")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", parser_class=_Parser)
     _add_chat(commands)

@@ -36,6 +36,7 @@ EXIT_STATUS: Mapping[str, int] = {
     "checksum_mismatch": 20,
     "adapter_mismatch": 21,
     "cancelled": 130,
+    "update_check_failed": 22,
 }
 INTERRUPTED = 130
 READER_GONE = 141

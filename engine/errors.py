@@ -188,6 +188,12 @@ def by_code(code: str) -> type[EngineError]:
     def walk(cls: type[EngineError]) -> type[EngineError] | None:
         if cls.code == code:
             return cls
+class UpdateCheckFailed(EngineError):
+    """Whether there is a newer version is not known; `details["reason"]` says why."""
+
+    code = "update_check_failed"
+
+
         return next((hit for sub in cls.__subclasses__() if (hit := walk(sub))), None)
 
     return walk(EngineError) or EngineError

@@ -36,6 +36,7 @@ from engine.paths import Paths
 from engine.resume import Resume
 from engine.settings import Settings
 from engine.store import chats as chat_store
+from engine.updates import Updates
 from engine.worker import protocol
 from engine.worker.client import error_from
 
@@ -55,6 +56,7 @@ class Engine:
         traces: how answers came about, and going on from another token of one (`Traces`).
         embeddings: vectors of texts, from a model process of its own (`Embeddings`).
         library: the models on this computer, and downloading new ones (`ModelStore`).
+        updates: asks for a newer version where the user wants it (`Updates`).
     """
 
     def __init__(self, paths: Paths, *, worker_command: Sequence[str] | None = None) -> None:
@@ -79,6 +81,7 @@ class Engine:
         )
         self.library = ModelStore(paths, self.settings, self._emit, loaded=self._path_in_use)
         self._calibrator = Calibrator(self.measurements, paths.models, self._at_work, worker_command)
+        self.updates = Updates(self.settings)
         self._resume = Resume(self.model, self._emit)
 
     # -------------------------------------------------------------- life

@@ -124,6 +124,18 @@ class Settings:
     )
     models_folder = Setting[str]("", kinds.text, "Where models are kept. Empty: the folder of this profile.")
     extra_folders = Setting[list[str]]([], kinds.texts, "More folders with models, used where they are.")
+    update_daily = Setting[bool](
+        False,
+        kinds.flag,
+        "Ask for a new version by itself, at most once a day. It is only told; nothing is downloaded or installed.",
+    )
+    update_feed = Setting[str](
+        "", kinds.text, "Address that is asked for the newest version. Empty: the one this build was made with."
+    )
+    update_asked_s = Setting[float](
+        0.0, kinds.number, "When it was asked last, in seconds since 1970.", low=0, high=1e12
+    )
+    update_seen = Setting[list[str]]([], kinds.texts, "What the last answer said: version, page, day.")
 
     def __init__(self, path: Path) -> None:
         """Reads the file; a missing one means defaults. Never raises for what the file holds."""

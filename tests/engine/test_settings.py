@@ -69,6 +69,10 @@ def test_every_setting_survives_a_round_trip(path: Path) -> None:
         "trace_cap_mib": 12.5,
         "models_folder": "/m/模型",
         "extra_folders": ["/a", "/b"],
+        "update_daily": True,
+        "update_feed": "https://example.org/latest.json",
+        "update_asked_s": 1.8e9,
+        "update_seen": ["0.2.0", "https://example.org/0.2.0", "2026-12-01"],
     }
     assert set(values) == set(Settings.declared()), "every declared setting belongs into this test"
     settings = Settings(path)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from html import escape
 from typing import TYPE_CHECKING, Any
 
-from PySide6.QtCore import Qt, QTimer, QUrl, Signal
-from PySide6.QtGui import QDesktopServices, QFont, QFontMetrics
+from PySide6.QtCore import Qt, QTimer, Signal
+from PySide6.QtGui import QFont, QFontMetrics
 from PySide6.QtWidgets import (
     QCheckBox,
     QHBoxLayout,
@@ -18,15 +18,16 @@ from PySide6.QtWidgets import (
     QWidget,
 )
 
-from desktop import fonts, icons
+from desktop import fonts
 from desktop.actions import SPECS, Actions
 from desktop.bridge import EngineBridge
 from desktop.model_control import ModelControl
 from desktop.theme import Theme
+from desktop.update_desk import UpdateDesk
+from desktop.views.settings.about_section import AboutSection, DataSection
 from desktop.views.settings.page import Section, hairline
 from desktop.views.settings.sampling_form import ChoiceBox, SamplingForm
 from desktop.views.settings.trace_section import TraceSection
-from desktop.widgets.elided_label import ElidedLabel
 from desktop.widgets.term import explain
 from engine.errors import EngineError
 from engine.sampling import SamplingParams
@@ -66,6 +67,7 @@ class SettingsView(QWidget):
         bridge: EngineBridge,
         control: ModelControl,
         actions: Actions,
+        updates: UpdateDesk,
         parent: QWidget | None = None,
     ) -> None:
         super().__init__(parent)
@@ -93,12 +95,7 @@ class SettingsView(QWidget):
         self._list.setContentsMargins(0, 0, 0, 0)
         self._list.setSpacing(0)
         self._page.addWidget(self._general)
-        self._add(self._instructions())
-        self._add(self._chats())
-        for section in (self._traces(), self._appearance(), self._sampling()):
-            self._add(section)
-        self._add(self._data())
-        self._add(self._keyboard(actions))
+        self._add_sections(actions, updates)
         self._page.addStretch(1)
         outer = QWidget()
         centre = QHBoxLayout(outer)
@@ -120,6 +117,15 @@ class SettingsView(QWidget):
         self._text_timer.setInterval(_TEXT_DELAY_MS)
         self._text_timer.timeout.connect(self.commit)
         self.load()
+
+    def _add_sections(self, actions: Actions, updates: UpdateDesk) -> None:
+        self.data = DataSection(self._engine)
+        self.about = AboutSection(self._engine, self._bridge, updates)
+        self.about.failed.connect(self.failed)
+        for make in (self._instructions, self._chats, self._traces, self._appearance, self._sampling):
+            self._add(make())
+        for section in (self.data, self._keyboard(actions), self.about):
+            self._add(section)
 
     def _add(self, section: Section) -> None:
         self._sections.append(section)
@@ -245,27 +251,6 @@ class SettingsView(QWidget):
         self._sampling_section.add(form)
         self.sampling = form
 
-    def _data(self) -> Section:
-        section = Section("Data", "Chats, settings and logs are kept on this computer only.")
-        home = self._engine.paths.home
-        row = QHBoxLayout()
-        row.setSpacing(12)
-        path = ElidedLabel(str(home))
-        path.setObjectName("data_folder")
-        path.setProperty("role", "secondary")
-        path.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
-        self.open_folder = QPushButton("Open folder")
-        self.open_folder.setObjectName("open_data_folder")
-        self.open_folder.setToolTip("Show the data folder in the file manager")
-        self.open_folder.clicked.connect(lambda: QDesktopServices.openUrl(QUrl.fromLocalFile(str(home))))
-        row.addWidget(path, 1)
-        row.addWidget(self.open_folder)
-        holder = QWidget()
-        holder.setLayout(row)
-        row.setContentsMargins(0, 0, 0, 0)
-        section.add(holder)
-        return section
-
     def _keyboard(self, actions: Actions) -> Section:
         section = Section("Keyboard")
         rows = "".join(
@@ -295,7 +280,7 @@ class SettingsView(QWidget):
             section.apply_scale(scale)
         if self.sampling is not None:
             self.sampling.apply_theme(theme, scale)
-        icons.set_icon(self.open_folder, "folder", theme)
+        self.data.apply_theme(theme)
         if self.engine_page is not None:
             self.engine_page.apply_theme(theme, scale)
 
@@ -312,6 +297,7 @@ class SettingsView(QWidget):
         for name, box in self._boxes.items():
             box.setChecked(bool(getattr(settings, name)))
         self.traces.load()
+        self.about.load()
         if self.sampling is not None:
             self.sampling.set_params(settings.sampling, SamplingParams())
         if self.engine_page is not None:
