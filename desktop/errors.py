@@ -39,8 +39,8 @@ _TITLES = {
     "not_enough_memory": "Not enough memory for this model",
     "storage_failed": "Saving failed",
     "template_failed": "The model's chat template failed",
-    "worker_died": "The model process ended",
     "update_check_failed": "Not known whether there is a new version",
+    "worker_died": "The model process ended",
     "worker_mismatch": "The model process is of another version",
 }
 #: details that are said in words by `black_box_lines`

@@ -35,8 +35,8 @@ EXIT_STATUS: Mapping[str, int] = {
     "download_failed": 19,
     "checksum_mismatch": 20,
     "adapter_mismatch": 21,
-    "cancelled": 130,
     "update_check_failed": 22,
+    "cancelled": 130,
 }
 INTERRUPTED = 130
 READER_GONE = 141

@@ -182,18 +182,18 @@ class ChecksumMismatch(EngineError):
     code = "checksum_mismatch"
 
 
-def by_code(code: str) -> type[EngineError]:
-    """The error class for a code; plain `EngineError` for an unknown one."""
-
-    def walk(cls: type[EngineError]) -> type[EngineError] | None:
-        if cls.code == code:
-            return cls
 class UpdateCheckFailed(EngineError):
     """Whether there is a newer version is not known; `details["reason"]` says why."""
 
     code = "update_check_failed"
 
 
+def by_code(code: str) -> type[EngineError]:
+    """The error class for a code; plain `EngineError` for an unknown one."""
+
+    def walk(cls: type[EngineError]) -> type[EngineError] | None:
+        if cls.code == code:
+            return cls
         return next((hit for sub in cls.__subclasses__() if (hit := walk(sub))), None)
 
     return walk(EngineError) or EngineError
