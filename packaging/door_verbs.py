@@ -12,6 +12,7 @@ from collections.abc import Sequence
 
 import door_checks
 import door_env
+import door_package
 import door_system
 from door_backend import BACKENDS
 from door_steps import Place, StepError, find_place, say
@@ -45,12 +46,14 @@ def parser() -> argparse.ArgumentParser:
         ("test", "run the tests"),
         ("check", "run the formatter, the linter, the type checker, the import rules and the checks of the documents"),
         ("fix", "format, and mend what the linter can mend"),
-        ("package", "make an installer (not yet)"),
+        ("package", "make what this system installs, in dist/"),
     ):
         verb = verbs.add_parser(
             name, help=words, description=words.capitalize(), add_help=name != "test", allow_abbrev=False
         )
-        if name != "package":
+        if name == "package":
+            door_package.add_options(verb)
+        else:
             add_backend(verb, argparse.SUPPRESS)
     return top
 
@@ -80,6 +83,7 @@ def main(argv: Sequence[str]) -> int:
             return check(place, options.backend)
         if options.verb == "fix":
             return fix(place, options.backend)
+        return door_package.package(place, options)
     except StepError as error:
         say(str(error))
         return 1
@@ -89,8 +93,6 @@ def main(argv: Sequence[str]) -> int:
     except OSError as error:
         say(f"{error.filename or 'a file'}: {error.strerror or error}; make it usable and run this again")
         return 1
-    say("package: not yet; run it from the checkout with: python3 packaging/dev.py run")
-    return 2
 
 
 def call(place: Place, command: Sequence[object], env: dict[str, str] | None = None) -> int:

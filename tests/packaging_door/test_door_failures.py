@@ -10,6 +10,7 @@ from pathlib import Path
 
 import door_backend
 import door_env
+import door_package
 import door_steps
 import door_system
 import door_verbs
@@ -175,8 +176,12 @@ def test_stopped_by_hand(
     assert last_line(capfd, ["run"], 130).endswith("stopped; run it again to go on")
 
 
-def test_package_is_not_there_yet(place: door_steps.Place, capfd: pytest.CaptureFixture[str]) -> None:
-    assert "not yet" in last_line(capfd, ["package"], 2)
+def test_a_system_without_packages(
+    place: door_steps.Place, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(door_package, "SYSTEMS", {})
+    assert "there are no packages for" in last_line(capfd, ["package"])
+    assert not (place.root / "build").exists()
 
 
 def test_an_interpreter_that_is_gone(
