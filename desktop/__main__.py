@@ -1,7 +1,7 @@
 """The program's entry: decides by its arguments what to run, before Qt is imported.
 
-`--worker`, `--dry-run` and `--check-format` are the processes with native code of a packaged program, the words of the
-command line go to `engine.cli`, and everything else opens the window.
+`--worker`, `--dry-run`, `--check-format` and `--kernel-rates` are the processes with native code of a packaged program,
+the words of the command line go to `engine.cli`, and everything else opens the window.
 """
 
 from __future__ import annotations
@@ -47,6 +47,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         from engine.worker.format_check import main as check_main
 
         return int(check_main())
+    if args and args[0] == "--kernel-rates":
+        from engine.worker.kernel_rates import main as kernels_main
+
+        return int(kernels_main(args[1:]))
     if args and args[0] in CLI_WORDS:
         from engine.cli import main as cli_main
 
@@ -61,7 +65,7 @@ def _parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
         epilog=_COMMANDS,
     )
-    parser.add_argument("files", nargs="*", metavar="FILE", help="a GGUF file to load")
+    parser.add_argument("files", nargs="*", metavar="FILE", help="a GGUF file to load, or a link to a model")
     parser.add_argument("--model", default="", metavar="PATH", help='model to load: a path, a name, or "starter"')
     parser.add_argument("--home", type=Path, metavar="DIR", help="folder that holds everything")
     parser.add_argument("--temp-home", action="store_true", help="a throw-away profile, deleted at the end")
@@ -69,6 +73,13 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--debug", action="store_true", help="log more, and say what holds up the window")
     parser.add_argument("--self-test-window", action="store_true", help="open the window without a screen, then end")
     return parser
+
+
+def _exists(file: str) -> bool:
+    try:
+        return Path(file).exists()
+    except (OSError, ValueError):  # too long for a name, or a NUL in it
+        return False
 
 
 @contextlib.contextmanager
@@ -83,10 +94,15 @@ def _home(options: argparse.Namespace) -> Iterator[Path | None]:
 
 
 def _window(args: Sequence[str]) -> int:
+    from desktop.openings import argument
+    from engine.models.links import is_link
+
     options = _parser().parse_args(args)
-    missing = next((file for file in options.files if not Path(file).exists()), None)
+    files = tuple(argument(file) for file in options.files)
+    missing = next((file for file in files if not is_link(file) and not _exists(file)), None)
     if missing is not None:
-        sys.stderr.write(f"inglenook: there is no command or file named {missing}\n")
+        shown = "".join(letter if letter.isprintable() else "?" for letter in missing)
+        sys.stderr.write(f"inglenook: there is no command or file named {shown}\n")
         return 2
     from desktop import display, signals
 
@@ -107,7 +123,7 @@ def _window(args: Sequence[str]) -> int:
                 theme=options.theme,
                 debug=options.debug,
                 self_test=options.self_test_window,
-                files=tuple(options.files),
+                files=files,
                 started_s=STARTED_S,
             ),
             sys.argv[:1],

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from PySide6.QtCore import QMessageLogContext, QObject, Qt, QTimer, QtMsgType, Signal, qInstallMessageHandler
 from PySide6.QtWidgets import QApplication
 
-from desktop import errors, fonts, signals, theme
+from desktop import errors, fonts, openings, signals, theme
 from desktop.bridge import EngineBridge
 from desktop.garbage import GarbageCollector
 from desktop.main_window import MainWindow
@@ -49,7 +49,7 @@ class Options:
         theme: "system", "light", "dark"; empty: as in the settings.
         load_model: load a model at the start; else wait until the user chooses one.
         self_test: open the window, wait for its first paint, end.
-        files: GGUF files to open.
+        files: GGUF files to load and links to show.
     """
 
     home: Path | None = None
@@ -148,8 +148,9 @@ class Application(QObject):
             self.usable_after_s = time.time() - self.options.started_s
             _log.info("window usable after %.2f s (%.2f s of CPU)", self.usable_after_s, time.process_time())
         self.bridge.run(self.engine.start(), None, self._on_start_failed, owner=self)
-        model = self.options.model or next(iter(self.options.files), "")
+        model = self.options.model or openings.file_of(self.options.files)
         self.window.start(model, load_model=self.options.load_model and not self.options.self_test)
+        openings.show_link(self.window, self.options.files)
         self.garbage.start()
         if self.options.self_test:
             QTimer.singleShot(200, self.close)

@@ -24,7 +24,7 @@ from PySide6.QtWidgets import (
     QWidget,
 )
 
-from desktop import focus_order, icons, theme
+from desktop import focus_order, icons, openings, theme
 from desktop.actions import Actions
 from desktop.bench_corner import BenchCorner
 from desktop.bridge import EngineBridge
@@ -310,14 +310,16 @@ class MainWindow(QMainWindow):
                 self.chat_view.composer.set_draft(draft)
 
     def open_files(self, files: list[str]) -> None:
-        """Load the first of the files that is a model; come to the front."""
+        """Come to the front with what another start was asked to open: load a file as if dropped, show a link."""
         self.setWindowState(self.windowState() & ~Qt.WindowState.WindowMinimized)
         self.show()
         self.raise_()
         self.activateWindow()
-        models = [file for file in files if file.lower().endswith(".gguf")]
-        if models:
-            self.control.load(models[0])
+        file = openings.file_of(files)
+        if file:
+            self.show_chat()
+            self.control.load(file)
+        openings.show_link(self, files)
 
     def save_state(self) -> None:
         """Remember the window's place and the open chat."""

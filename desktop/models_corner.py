@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from desktop.views.hub.models_view import ModelsView
     from engine.events import ModelState
     from engine.message import Chat
+    from engine.models.catalog import CatalogModel
+    from engine.models.links import ModelLink
     from engine.service import Engine
 
 _SEEN = "first_run_seen"
@@ -61,6 +63,21 @@ class ModelsCorner(QObject):
             self._window.apply_theme(self._window.theme)
             self.desk.hub.list_downloads()
         return self.view
+
+    def show_link(self, link: ModelLink) -> None:
+        """The page of the model that a link names, from what is known without a network."""
+
+        def show(models: list[CatalogModel]) -> None:
+            named = link.repo.casefold()
+            known = next((model for model in models if model.repo.casefold() == named), None)
+            view = self._window.show_models()
+            view.show_tab(0)
+            view.discover.list.mark("")
+            view.discover.leave_choice()
+            view.model_page.show_link(link, known)
+            view.pages.setCurrentWidget(view.model_page)
+
+        self.desk.hub.catalog(show)
 
     # ---- the first start
 

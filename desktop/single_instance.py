@@ -1,4 +1,4 @@
-"""One window per profile: a second start raises the first one and hands over its file arguments.
+"""One window per profile: a second start raises the first one and hands over what it was asked to open.
 
 A lock file with the owner's process id decides who is first; Qt takes over the lock of a process that is gone. The
 first listens on a local socket named after the profile, so two profiles never meet.
@@ -16,6 +16,7 @@ from pathlib import Path
 from PySide6.QtCore import QLockFile, QObject, Signal
 from PySide6.QtNetwork import QLocalServer, QLocalSocket
 
+from desktop import openings
 from engine.errors import StorageFailed
 from engine.paths import shown
 
@@ -33,7 +34,7 @@ class SingleInstance(QObject):
     """Holds the profile's lock while it lives.
 
     Signals:
-        second_start(list[str]): another start happened; its file arguments.
+        second_start(list[str]): another start happened; paths and links that it was asked to open.
     """
 
     second_start = Signal(object)
@@ -84,7 +85,7 @@ class SingleInstance(QObject):
         socket.connectToServer(server_name(self._path))
         if not socket.waitForConnected(_TIMEOUT_MS):
             return False  # nobody listens
-        message = json.dumps({"files": [str(Path(file).absolute()) for file in files]}).encode() + b"\n"
+        message = json.dumps({"files": [openings.absolute(file) for file in files]}).encode() + b"\n"
         socket.write(message)
         written = socket.waitForBytesWritten(_TIMEOUT_MS)
         answered = socket.waitForReadyRead(round(answer_s * 1000))
@@ -118,7 +119,7 @@ class SingleInstance(QObject):
             return
         line = bytes(socket.readLine(_MAX_MESSAGE_BYTES).data())
         try:
-            files = [str(file) for file in json.loads(line)["files"]]
+            files = [openings.argument(str(file)) for file in json.loads(line)["files"]]
         except (ValueError, KeyError, TypeError):
             _log.warning("a local process sent something that is not a start message")
             socket.abort()

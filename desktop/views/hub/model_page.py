@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from engine.models.gguf_header import GgufHeader
     from engine.models.hub import RepoInfo
     from engine.models.hub_names import ModelSet
+    from engine.models.links import ModelLink
 
 _TABLE_MS = 250
 #: the quantization whose header stands for all, in the order of trying: usual ones are likely to be sound
@@ -57,6 +58,7 @@ class ModelPage(ModelPageParts):
         self._number = 0
         self._plan_number = 0
         self._touched = False
+        self._link: ModelLink | None = None
         self._table_timer = QTimer(self)
         self._table_timer.setSingleShot(True)
         self._table_timer.setInterval(_TABLE_MS)
@@ -83,7 +85,7 @@ class ModelPage(ModelPageParts):
     def _begin(self, repo: str) -> None:
         self._number += 1
         self._repo, self._info, self._model = repo, None, None
-        self._sets, self._subjects, self._touched = [], [], False
+        self._sets, self._subjects, self._touched, self._link = [], [], False, None
         self.state.clear()
         self.set_best("", "")
         self.show_content(False)
@@ -125,6 +127,20 @@ class ModelPage(ModelPageParts):
         self._begin(repo)
         self.set_head(repo.partition("/")[2], [], repo, "")
         self.ask_repo()
+
+    def show_link(self, link: ModelLink, known: CatalogModel | None) -> None:
+        """What a link names. It comes from outside, so the Hub is asked only when the user says so."""
+        if known is not None:
+            self.show_catalog(known)
+        else:
+            self._begin(link.repo)
+            self.set_head(link.repo.partition("/")[2], [], link.repo, "")
+            self.state.show_note(
+                "A link named this repository",
+                "Nothing is known of it here, and nothing was asked yet. Asking the Hub connects to the network.",
+            )
+            self.ask.show()
+        self._link = link
 
     def ask_repo(self, then: Callable[[], None] | None = None) -> None:
         """Ask the Hub what the repository holds, over the network."""
@@ -221,10 +237,26 @@ class ModelPage(ModelPageParts):
         self.table.table.set_rows([self._marked(row) for row in rows])
         self.show_content(True)
         place = self.table.table.place_of(kept.key) if kept is not None else -1
+        linked = self._linked_place(rows)
+        if linked >= 0:
+            place = linked
         for label in (kept.label if kept is not None else "", "Q4_K_M"):
             if place < 0:
                 place = next((p for p, row in enumerate(rows) if row.label == label), -1)
         self.table.choose(max(0, place))
+
+    def _linked_place(self, rows: Sequence[QuantRow]) -> int:
+        """The row that the link named, once: after that the user's choice counts; -1 if there is none."""
+        link = self._link
+        if link is None or not (link.file or link.quant) or self._touched:
+            return -1
+        by_file = (place for place, row in enumerate(rows) if row.key == link.file)
+        by_label = (place for place, row in enumerate(rows) if row.label == link.quant)
+        place = next(by_file, -1) if link.file and self._info is not None else next(by_label, -1)
+        if place < 0 and self._info is not None:
+            self.set_note(f"{self.note.text()} It has no {link.file or link.quant}, which the link named.", ask=False)
+        self._touched = place >= 0
+        return place
 
     def _plan_rows(self) -> None:
         """Judge every row, with what was chosen below the table but for the layers."""
