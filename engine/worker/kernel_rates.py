@@ -13,7 +13,6 @@ import ctypes
 import json
 import sys
 import time
-from statistics import median
 from typing import Any
 
 import llama_cpp.llama_cpp as _llama
@@ -28,8 +27,9 @@ TYPES = {
     "IQ2_S": 22, "IQ2_XS": 17, "IQ2_XXS": 16,
 }  # fmt: skip
 #: columns and rows of one matrix, and bytes of all matrices of a type together
-_COLUMNS, _ROWS, _TOTAL_BYTES = 4096, 2048, 96 * 2**20
-_PASSES = 5
+_COLUMNS, _ROWS, _TOTAL_BYTES = 4096, 2048, 64 * 2**20
+#: all types in turn, this often: what slows the computer for a second must not look like a slow type
+_SWEEPS, _PASSES = 2, 4
 _F32 = 0
 _USAGE_WEIGHTS = 1  # ggml-backend.h, enum ggml_backend_buffer_usage
 #: every byte of the weights: a small ordinary number where it is read as a scale in half precision
@@ -154,20 +154,24 @@ class Kernels:
             if self.backend_graph_compute(self._backend, graph) != 0:
                 return 0.0
             took.append(time.perf_counter() - began)
-        return n_bytes / median(took[1:])
+        return n_bytes / min(took[1:])
 
     def close(self) -> None:
         self.backend_free(self._backend)
 
 
 def measure(threads: int) -> dict[str, float]:
-    """Bytes a second by tensor type; takes about five seconds and that many cores."""
+    """Bytes a second by tensor type, the best of a few moments; takes about eight seconds and that many cores."""
     _L.llama_log_set(_silent, None)
     _L.llama_backend_init()
     devices.load_modules()
     kernels = Kernels(threads)
     try:
-        return {name: found for name, kind in TYPES.items() if (found := kernels.rate(kind)) > 0}
+        best: dict[str, float] = {}
+        for _ in range(_SWEEPS):
+            for name, kind in TYPES.items():
+                best[name] = max(best.get(name, 0.0), kernels.rate(kind))
+        return {name: rate for name, rate in best.items() if rate > 0}
     finally:
         kernels.close()
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from engine.fit.calibrate import Calibration
     from engine.service import Engine
 
-_FIRST, _AGAIN = "Measure this machine (10 s)", "Measure again (10 s)"
+_FIRST, _AGAIN = "Measure this machine (20 s)", "Measure again (20 s)"
 _UNMEASURED = "Speeds of models are estimates: this machine was not measured yet."
 _MEASURED = "Speeds of models are corrected by what was measured on this machine."
 
@@ -47,7 +47,7 @@ class SpeedCheck(QWidget):
         self.words.setTextFormat(Qt.TextFormat.PlainText)
         self.button = QPushButton(_FIRST)
         self.button.setObjectName("measure_machine")
-        tip = "Reads memory and writes a short answer with the starter model, on all cores"
+        tip = "Reads memory, tries every quantization and writes short answers with the starter model, on all cores"
         explain(self.button, "memory_bandwidth", tip)
         self.button.clicked.connect(self.measure)
         row = QHBoxLayout()
