@@ -48,7 +48,7 @@ def test_it_measures_with_the_starter_model(shell, qtbot, starter_model: Path, h
     kept = json.loads((one.app.engine.paths.data / "fit.json").read_text())
     assert kept["bandwidths"]["Host"] > 1e8 and kept["speeds"][0]["place"] == "Host"
     check.load()
-    one.wait(lambda: check.button.text() == "Measure again (10 s)")
+    one.wait(lambda: check.button.text() == "Measure again (20 s)")
 
 
 def test_not_while_a_model_writes(shell, model_file: Path) -> None:
