@@ -26,6 +26,7 @@ _TITLES = {
     "database_too_new": "These chats were written by a newer Inglenook",
     "disk_full": "The disk is full",
     "download_failed": "The download stopped",
+    "gone": "It is not there any more",
     "hub_access_denied": "Access has to be asked for",
     "hub_not_found": "The Hub does not have this",
     "hub_unreachable": "The Hub cannot be reached",

@@ -45,7 +45,14 @@ class MonitorCorner(QObject):
             from desktop.views.monitor.feed import MonitorFeed
 
             chat = self._window.chat_view.presenter
-            feed = MonitorFeed(self._engine, self._bridge, self._window, self._last_answer, lambda: chat.chat_id)
+            feed = MonitorFeed(
+                self._engine,
+                self._bridge,
+                self._window,
+                self._last_answer,
+                lambda: chat.chat_id,
+                lambda: chat.live_speeds,
+            )
             chat.opened.connect(lambda *_: feed.find_last())
             self._feed = feed
         return self._feed

@@ -14,9 +14,9 @@ class Speeds:
 
     Attributes:
         n_prompt, n_cached, n_read: tokens of the prompt, those reused from the KV cache, those in it by now.
-        n_written: tokens generated.
+        n_written: tokens of the answer; n_given of them were not chosen: a branch was made to begin so.
         ttft_s: time to first token in seconds; prefill_tps: prompt tokens per second, cached ones left out;
-        decode_tps: (tokens - 1) / time after the first.
+        decode_tps: (tokens - 1) / time after the first, those left out that were not chosen.
     """
 
     n_prompt: int = 0
@@ -26,12 +26,13 @@ class Speeds:
     ttft_s: float | None = None
     prefill_tps: float | None = None
     decode_tps: float | None = None
+    n_given: int = 0
     _last_s: float = 0.0
 
     @property
     def reading(self) -> bool:
-        """The prompt is being read: no token has come yet."""
-        return self.n_prompt > 0 and self.n_written == 0
+        """The prompt is being read: no token has been chosen yet."""
+        return self.n_prompt > 0 and self.n_written == self.n_given
 
     @property
     def n_used(self) -> int:
@@ -46,11 +47,14 @@ class Speeds:
             self.prefill_tps = fresh / step.elapsed_s if fresh > 0 and step.elapsed_s > 0 else None
             return
         self.n_written += 1
+        if step.forced:
+            self.n_given += 1
+            return
         if self.ttft_s is None:
             self.ttft_s = step.time_s
         self._last_s = step.time_s
-        after_first_s = self._last_s - self.ttft_s
-        self.decode_tps = (self.n_written - 1) / after_first_s if self.n_written > 1 and after_first_s > 0 else None
+        n, after_first_s = self.n_written - self.n_given, self._last_s - self.ttft_s
+        self.decode_tps = (n - 1) / after_first_s if n > 1 and after_first_s > 0 else None
 
 
 def of_record(record: GenerationRecord | None) -> Speeds:

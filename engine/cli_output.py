@@ -16,6 +16,7 @@ from engine.events import Done, Event, LoadProgress, PromptProgress, Token
 #: exit status by error code; 1 for the rest, 130 for an interrupt, 141 for a reader that went away
 EXIT_STATUS: Mapping[str, int] = {
     "invalid_request": 2,
+    "gone": 2,
     "model_not_found": 3,
     "not_a_model": 4,
     "model_damaged": 5,

@@ -36,6 +36,12 @@ class InvalidRequest(EngineError):
     code = "invalid_request"
 
 
+class Gone(InvalidRequest):
+    """A chat or a message that is not there, or not any more."""
+
+    code = "gone"
+
+
 class ModelNotFound(EngineError):
     code = "model_not_found"
 

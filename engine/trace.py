@@ -24,6 +24,10 @@ FORMAT = 1
 _NO_WAIT_S = 0.1
 
 
+#: what was deleted of an answer, so that its trace can only be read: its chat, or itself; "" for nothing
+Lost = Literal["", "chat", "message"]
+
+
 class TraceMessage(msgspec.Struct, frozen=True, omit_defaults=True):
     """A message as it was sent. id: 0 for one that is not stored (the system prompt)."""
 

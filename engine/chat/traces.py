@@ -14,15 +14,16 @@ import msgspec
 
 from engine import events
 from engine.chat.answers import Answers, Asked, Model
-from engine.errors import EngineError, InvalidRequest, ModelNotLoaded
+from engine.errors import EngineError, Gone, InvalidRequest, ModelNotLoaded
 from engine.format_check import request_fields
 from engine.message import GenerationRecord, Message, Part, PromptMessage, ReasoningPart, TextPart, error_from
 from engine.sampling import SamplingParams
 from engine.store.chats import ChatStore
-from engine.trace import Step, Trace
+from engine.trace import Lost, Step, Trace
 from engine.worker import protocol
 
 T = TypeVar("T")
+_LOST = {"chat": "The chat of this answer was deleted", "message": "This answer was deleted"}
 
 
 class Traces:
@@ -55,6 +56,11 @@ class Traces:
         """The message whose trace was stored last."""
         return self._run(lambda store: store.traces.latest())
 
+    def lost(self, message_id: int) -> Future[Lost]:
+        """What was deleted of an answer: "chat", "message"; "" if it is there. Of one that is gone the trace can be
+        read, until it is removed for good, but nothing can go on from it."""
+        return self._run(lambda store: store.traces.lost(message_id))
+
     def export(self, message_id: int) -> Future[str]:
         """A trace as JSON; raises `InvalidRequest` through the future if there is none."""
         return self._run(lambda store: self._known(store, message_id).to_json())
@@ -77,14 +83,15 @@ class Traces:
             index: 0 for the first token of the answer; the number of its steps: go on behind its last one.
 
         The future gives the new message. It raises `InvalidRequest` where there is no trace or no such step, or
-        another model is loaded, `ModelNotLoaded`, and `Busy` while an answer of this chat is being written.
+        another model is loaded, `Gone` where the answer or its chat was deleted, `ModelNotLoaded`, and `Busy` while an
+        answer of this chat is being written.
         """
 
         def work(store: ChatStore) -> Message:
             old = store.message(message_id)
             self._answers.refuse_if_running(old.chat_id)
             trace = self._known(store, message_id)
-            self._refuse_others(trace)
+            self._refuse(store, trace)
             steps = _before(trace, index, most=len(trace.steps))
             replaced = trace.steps[index] if index < len(trace.steps) else trace.end
             parts = _parts(trace.messages[-1].message) if trace.continued and trace.messages else ()
@@ -123,7 +130,7 @@ class Traces:
 
         def work(store: ChatStore) -> None:
             trace = self._known(store, message_id)
-            self._refuse_others(trace)
+            self._refuse(store, trace)
             steps = _before(trace, index, most=len(trace.steps))
             request = protocol.Generate(
                 id=self._new_id(),
@@ -157,8 +164,11 @@ class Traces:
             )
         return trace
 
-    def _refuse_others(self, trace: Trace) -> None:
-        """Tokens of one model mean nothing to another."""
+    def _refuse(self, store: ChatStore, trace: Trace) -> None:
+        """Nothing goes on from what was deleted; and tokens of one model mean nothing to another."""
+        lost = store.traces.lost(trace.message_id)
+        if lost:
+            raise Gone(_LOST[lost], hint="Its trace can only be read.", details={"field": "message_id"})
         state = self._model.state
         if state.status not in ("loading", "ready"):
             raise ModelNotLoaded("No model is loaded", hint=f"Load {trace.model_name} first: it wrote this answer.")

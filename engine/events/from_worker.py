@@ -6,6 +6,7 @@ from typing import Literal
 
 import msgspec
 
+from engine.backend_words import AddOn
 from engine.engine_options import Adapter
 from engine.events.base import Event
 from engine.events.tracing import Marks, PromptTrace, TokenDetail
@@ -74,6 +75,7 @@ class ModelInfo(msgspec.Struct, frozen=True, omit_defaults=True):
         adapters: LoRA adapters in it, with the scales they have now.
         embeddings: it was loaded for embeddings and cannot chat. pooling: how its file says that the vectors of a text
             become one; "" where it says nothing.
+        cpu_module, add_ons: as in `Hello`.
     """
 
     path: str
@@ -114,10 +116,15 @@ class ModelInfo(msgspec.Struct, frozen=True, omit_defaults=True):
     n_cpu_moe: int = 0
     kv_k_bytes: int = 0
     kv_v_bytes: int = 0
+    cpu_module: str = ""
+    add_ons: tuple[AddOn, ...] = ()
 
 
 class Hello(Event, frozen=True):
-    """First line of a worker. `devices` and `backends` come from the registry, not from guesses."""
+    """First line of a worker. `devices` and `backends` come from the registry, not from guesses.
+
+    cpu_module: the module that was chosen for this processor ("zen4"); "" where the CPU is built in.
+    """
 
     protocol: int
     engine: str
@@ -126,6 +133,8 @@ class Hello(Event, frozen=True):
     system_info: str = ""
     backends: tuple[str, ...] = ()
     devices: tuple[Device, ...] = ()
+    cpu_module: str = ""
+    add_ons: tuple[AddOn, ...] = ()
 
 
 class LoadProgress(Event, frozen=True):
@@ -178,6 +187,7 @@ class Token(Event, frozen=True):
         time_s: seconds since the request arrived at the worker.
         drafted: it had been guessed, and was only checked (speculative decoding).
         n_rejected: guesses that this step had computed in vain.
+        forced: it was not chosen: the answer was made to begin so. Such tokens are told before the prompt is read.
         detail: how it was chosen; None if not asked for.
     """
 
@@ -190,6 +200,7 @@ class Token(Event, frozen=True):
     time_s: float = 0.0
     drafted: bool = False
     n_rejected: int = 0
+    forced: bool = False
     detail: TokenDetail | None = None
 
 

@@ -296,7 +296,7 @@ class ChatStore:
                 (message_id,),
             )
             if row is None:
-                raise unknown("deleted message", message_id)
+                raise unknown("message", message_id)
             chat_id, parent_id, leaf = row
             if parent_id is not None:
                 self._tree.live_chat_of(parent_id)

@@ -6,6 +6,7 @@ from contextlib import suppress
 
 from engine.errors import DiskFull, StorageFailed
 from engine.store.database import Database
+from engine.trace import Lost
 
 
 class TraceStore:
@@ -39,6 +40,16 @@ class TraceStore:
         """The trace of a message, None if there is none."""
         data: bytes | None = self._db.value("SELECT data FROM traces WHERE message_id = ?", (message_id,))
         return data
+
+    def lost(self, message_id: int) -> Lost:
+        """What was deleted of an answer: its chat, or itself with what stood under it; "" if it is there."""
+        rows = self._db.rows(
+            "SELECT chats.deleted_s IS NOT NULL, messages.deleted_s IS NOT NULL FROM messages"
+            " JOIN chats ON chats.id = messages.chat_id WHERE messages.id = ?",
+            (message_id,),
+        )
+        chat, message = rows[0] if rows else (0, 1)
+        return "chat" if chat else "message" if message else ""
 
     def latest(self) -> int | None:
         """The message whose trace was stored last, of those that are not deleted."""

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from engine.errors import InvalidRequest
+from engine.errors import Gone
 from engine.store.database import Database
 
 
-def unknown(what: str, row_id: int | None) -> InvalidRequest:
-    """The error for an id that does not exist."""
+def unknown(what: str, row_id: int | None) -> Gone:
+    """The error for an id that does not exist, or is deleted."""
     field = "chat_id" if what == "chat" else "message_id"
-    return InvalidRequest(f"There is no {what} {row_id}.", details={"field": field, "id": row_id})
+    return Gone(f"This {what} was deleted, or was never there", details={"field": field, "id": row_id})
 
 
 @dataclass
@@ -45,7 +45,7 @@ class Tree:
         """The chat of a message.
 
         Raises:
-            InvalidRequest: no such message, or it is deleted.
+            Gone: no such message, or it is deleted.
         """
         chat_id = self._db.value("SELECT chat_id FROM messages WHERE id = ? AND deleted_s IS NULL", (message_id,))
         if chat_id is None:

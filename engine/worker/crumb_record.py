@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import psutil
 
 #: environment variable that tells a worker which file it is
 ENV = "INGLENOOK_BLACK_BOX"
@@ -89,11 +90,13 @@ class LastSeen(msgspec.Struct, frozen=True):
     Attributes:
         ago_s: from the crumb to the end, in seconds.
         n_oom_kills: the system's count after the end (see `Crumb`).
+        ram_free_bytes: of the computer, right after the end; -1 where that is not known.
     """
 
     crumb: Crumb
     ago_s: float
     n_oom_kills: int = -1
+    ram_free_bytes: int = -1
 
     @property
     def is_fresh(self) -> bool:
@@ -101,16 +104,24 @@ class LastSeen(msgspec.Struct, frozen=True):
         return self.ago_s <= _FRESH_S
 
     @property
+    def free_at_end_bytes(self) -> int:
+        """Memory that was free at the end: as the worker noted it, where that is fresh; else what is free after it, less
+        all that the worker may have held itself. -1 where neither is known."""
+        if self.is_fresh and self.crumb.ram_free_bytes >= 0:
+            return self.crumb.ram_free_bytes
+        return -1 if self.ram_free_bytes < 0 else max(0, self.ram_free_bytes - max(0, self.crumb.rss_bytes))
+
+    @property
     def memory_ran_out(self) -> bool | None:
         """Whether the system was short of memory at the end; None where that cannot be told."""
-        crumb = self.crumb
+        crumb, free = self.crumb, self.free_at_end_bytes
         if 0 <= crumb.n_oom_kills < self.n_oom_kills:
             return True
-        if not self.is_fresh or crumb.ram_free_bytes < 0:
-            return None
-        if crumb.ram_free_bytes < max(_SHORT_BYTES, crumb.ram_total_bytes // 32):
-            return True
-        return False if crumb.ram_free_bytes > max(_PLENTY_BYTES, crumb.ram_total_bytes // 8) else None
+        if free > max(_PLENTY_BYTES, crumb.ram_total_bytes // 8):
+            return False
+        short = 0 <= free < max(_SHORT_BYTES, crumb.ram_total_bytes // 32)
+        # after the end it is reckoned low: a shortage is only sure where it was noted
+        return True if short and self.is_fresh and crumb.ram_free_bytes >= 0 else None
 
 
 def last_seen_of(details: Mapping[str, object]) -> LastSeen | None:
@@ -171,7 +182,7 @@ class BlackBoxFile:
             return None
         if crumb is None:
             return None
-        return LastSeen(crumb, max(0.0, time.monotonic() - crumb.at_s), oom_kills())
+        return LastSeen(crumb, max(0.0, time.monotonic() - crumb.at_s), oom_kills(), _ram_free(crumb))
 
     def close(self) -> None:
         """Delete it. Idempotent."""
@@ -181,6 +192,15 @@ class BlackBoxFile:
                 os.close(descriptor)
             with contextlib.suppress(OSError):  # the worker has done it already where that is possible
                 os.unlink(self._path)  # noqa: PTH108
+
+
+def _ram_free(crumb: Crumb) -> int:
+    """Free memory of this computer now; -1 where the worker had another memory than that (a container's limit)."""
+    try:
+        memory = psutil.virtual_memory()
+    except Exception:  # unreadable /proc in a sandbox: psutil raises OSError, ValueError or its own kinds
+        return -1
+    return int(memory.available) if int(memory.total) == crumb.ram_total_bytes else -1
 
 
 def oom_kills() -> int:

@@ -168,13 +168,17 @@ def _described(code: int, log: Sequence[str]) -> ExitWords:
 
 
 def _killed(words: ExitWords, last: LastSeen | None) -> ExitWords:
-    """What SIGKILL most likely meant, by what is known of the memory."""
-    ran_out = last.memory_ran_out if last is not None and words.signal == "SIGKILL" else None
-    if ran_out is None:
+    """What SIGKILL most likely meant, by what is known of the memory and of what the worker was at."""
+    if last is None or words.signal != "SIGKILL":
         return words
+    ran_out = last.memory_ran_out
     if ran_out:
         return replace(words, what="The system ended the worker because memory ran out (SIGKILL)")
+    if ran_out is None and last.crumb.stage != "idle":
+        return words
     what = "The worker was ended from outside (SIGKILL)"
+    if ran_out is None:  # it took no memory itself then; others may have
+        return replace(words, what=what, hint=f"Another program ended it, or memory ran out. {_FEWER}")
     return replace(words, what=what, hint="Memory had not run out. Load the model again.")
 
 

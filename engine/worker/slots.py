@@ -151,6 +151,7 @@ class Answer:
             time_s=now - self.arrived_s,
             drafted=chosen is not None and chosen.drafted,
             n_rejected=chosen.n_rejected if chosen is not None else 0,
+            forced=chosen is None,
             detail=detail,
         )
 

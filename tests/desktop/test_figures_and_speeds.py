@@ -63,6 +63,20 @@ def test_tokens_count_even_without_text() -> None:
     assert speeds.n_written == 3
 
 
+def test_tokens_that_were_given_tell_no_speed() -> None:
+    """A branch: its prompt is in the cache, 50 tokens are given at once, then read, then 11 are written."""
+    speeds = Speeds()
+    speeds.add(PromptProgress(n_prompt=80, n_cached=80, n_done=80, elapsed_s=0.01))
+    for i in range(50):
+        speeds.add(Token(index=i, token_id=1, piece=b"x", time_s=0.01 + i * 1e-5, forced=True))
+        assert speeds.reading and speeds.ttft_s is None and speeds.decode_tps is None
+    assert speeds.n_used - speeds.n_written == 80, "what stands before the answer"
+    for i in range(11):
+        speeds.add(Token(index=50 + i, token_id=1, piece=b"x", time_s=0.5 + 0.1 * i))
+    assert (speeds.ttft_s, speeds.n_written, speeds.n_used) == (0.5, 61, 141)
+    assert speeds.decode_tps == pytest.approx(10) and not speeds.reading
+
+
 def test_what_is_not_defined_is_nothing() -> None:
     speeds = Speeds()
     speeds.add(PromptProgress(n_prompt=10, n_cached=10, n_done=10, elapsed_s=0.0))

@@ -28,8 +28,8 @@ from engine.message import GenerationRecord, Timings, Usage
 GIB, MIB = 2**30, 2**20
 
 
-def token(index: int, time_s: float, *, drafted: bool = False) -> events.Token:
-    return events.Token(index=index, token_id=index, piece=b"a", time_s=time_s, drafted=drafted)
+def token(index: int, time_s: float, *, drafted: bool = False, forced: bool = False) -> events.Token:
+    return events.Token(index=index, token_id=index, piece=b"a", time_s=time_s, drafted=drafted, forced=forced)
 
 
 # ---- speed
@@ -57,11 +57,13 @@ def test_three_numbers_by_the_workers_clock() -> None:
 def test_tokens_that_a_branch_begins_with_have_no_speed() -> None:
     """They come all at once, and none of them was computed by a step of its own."""
     run = Run(1)
-    given = [run.add(token(i, 1.0 + i * 0.0001), 1.03) for i in range(200)]
-    assert given == [None] * 200 and run.decode_now(1.03) is None
+    given = [run.add(token(i, 1.0 + i * 0.001, forced=True), 1.03) for i in range(200)]
+    assert given == [None] * 200 and run.decode_now(1.3) is None
+    assert run.speeds.ttft_s is None and run.speeds.decode_tps is None
     steps = [run.add(token(200 + i, 1.1 + i * 0.08), 1.1 + i * 0.08) for i in range(20)]
     assert steps[1:] == [pytest.approx(0.08)] * 19 and run.n_written == 220
     assert run.decode_now(1.1 + 19 * 0.08) == pytest.approx(12.5, rel=0.03)
+    assert run.speeds.decode_tps == pytest.approx(12.5) and run.speeds.ttft_s == pytest.approx(1.1)
     pair = Run(2)
     pair.add(token(0, 5.0), 5.0)
     pair.add(token(1, 5.001), 5.001)
@@ -249,8 +251,8 @@ def metrics_threads() -> list[threading.Thread]:
     return [thread for thread in threading.enumerate() if thread.name == "metrics"]
 
 
-def opened(shell: Any, model_file: Path) -> Any:
-    one = shell(SCRIPT)
+def opened(shell: Any, model_file: Path, script: dict[str, Any] = SCRIPT) -> Any:
+    one = shell(script)
     one.window.resize(1200, 800)
     one.load(model_file)
     one.view.header.monitor_button.click()
@@ -365,6 +367,53 @@ def test_joined_in_the_middle_nothing_is_invented(shell, model_file: Path) -> No
     assert rows["First token"].value == "—" and "before this could be seen" in rows["First token"].tip
     assert rows["Tokens written"].value == "41"
     feed.runs.clear()
+
+
+@pytest.mark.parametrize("way", ["dock", "page", "minimized"])
+def test_hidden_and_shown_again_during_an_answer_it_knows_what_the_window_knows(
+    shell, model_file: Path, way: str
+) -> None:
+    answer = {"text": "word " * 400, "delay_s": 0.02, "prefill_s": 0.3, "n_prompt": 900, "n_cached": 100}
+    one = opened(shell, model_file, {"answers": [answer]})
+    corner = one.window.inside.monitor
+    feed = corner.feed
+    hide, show = {
+        "dock": (corner.toggle, corner.toggle),
+        "page": (one.window.show_settings, lambda: one.window.inside.show("monitor")),
+        "minimized": (one.window.showMinimized, one.window.showNormal),
+    }[way]
+    one.send("What is a pod?")
+    one.wait(lambda: feed.current is not None and feed.current.speeds.n_written > 5)
+    hide()
+    one.wait(lambda: not feed._connected)
+    known = next(iter(one.presenter.live_speeds.values()))
+    n_then = known.n_written
+    one.wait(lambda: known.n_written > n_then + 10)
+    show()
+    assert feed._connected and feed.current is not None
+    rows = {row.label: row for row in lines.speed_rows(feed, full=True)}
+    assert rows["First token"].value == f"{known.ttft_s:.2f} s"
+    assert rows["Prefill (800 new of 900)"].value.endswith("tok/s") and "—" not in rows["Tokens written"].value
+    assert int(rows["Tokens written"].value) == known.n_written > n_then
+    one.wait(lambda: feed.decode_now is not None)
+    one.wait(lambda: feed.current.n_written > n_then + 25)
+    assert feed.current.n_written == known.n_written and feed.current.speeds.ttft_s == known.ttft_s
+    assert feed.current.speeds.decode_tps == known.decode_tps, "each token counts once"
+    one.presenter.stop()
+    one.wait(lambda: not feed.runs)
+
+
+def test_a_hidden_monitor_does_not_find_an_answer_that_ended_meanwhile(shell, model_file: Path) -> None:
+    one = opened(shell, model_file)
+    corner = one.window.inside.monitor
+    one.send("What is a pod?")
+    one.wait(lambda: corner.feed.current is not None)
+    corner.toggle()
+    one.wait(lambda: not corner.feed._connected)
+    one.wait(lambda: one.at_rest(2))
+    corner.toggle()
+    assert not corner.feed.runs and not corner.feed._clock.isActive()
+    assert corner.feed.last == one.presenter.messages[-1].generation
 
 
 def test_without_a_model_every_figure_says_why(shell) -> None:

@@ -100,6 +100,74 @@ def test_undo_while_the_branch_is_written_stops_it(answered: tuple[Any, Message]
     one.wait(lambda: one.presenter.messages[-1].id == message.id and page.desk.message_id == message.id)
 
 
+def test_of_a_deleted_chat_the_trace_is_for_reading(answered: tuple[Any, Message]) -> None:
+    one, message = answered
+    page, _ = opened(one, message)
+    page.sections.written._choose(2)
+    other = next(row for row in page.panel.alternatives.rows if not row.chosen)
+    assert other.isEnabled() and page.replay_button.isEnabled()
+    chats = one.app.engine.chats
+    for delete, restore, what in (
+        (lambda: chats.delete(message.chat_id), lambda: chats.restore(message.chat_id), "The chat of this answer"),
+        (lambda: chats.delete_message(message.id), lambda: chats.restore_message(message.id), "This answer"),
+    ):
+        one.result(delete())
+        one.wait(lambda: not page.replay_button.isEnabled())
+        said = f"{what} was deleted, so its trace can only be read"
+        assert page.panel.hint.text() == page.replay_button.toolTip() == said
+        assert not any(row.isEnabled() for row in page.panel.alternatives.rows)
+        assert page.export_button.isEnabled() and page.sections.written.count() > 2
+        # it was deleted while the page was not seen
+        one.window.show_chat()
+        one.result(restore())
+        one.result(delete())
+        one.window.inside.show("trace")
+        one.wait(lambda said=said: page.replay_button.toolTip() == said)
+        one.result(restore())
+        one.wait(lambda: page.replay_button.isEnabled())
+    assert any(row.isEnabled() for row in page.panel.alternatives.rows)
+    # too late to say it beforehand: the words are those of the thing, not of a value
+    one.result(chats.delete(message.chat_id))
+    page.desk.branch(2, other.candidate.token_id)
+    one.wait(lambda: not page.banner.isHidden())
+    assert page.banner.words.title == "It is not there any more"
+    assert page.banner.words.text == "The chat of this answer was deleted"
+
+
+def test_the_keyboard_stays_at_the_answer_when_its_row_goes(answered: tuple[Any, Message]) -> None:
+    """Whatever takes the pressed row away, one goes on at the tokens, not at the rail."""
+    one, message = answered
+    page, _ = opened(one, message)
+    one.window.activateWindow()
+    written = page.sections.written
+    written._choose(2)
+    row = next(row for row in page.panel.alternatives.rows if not row.chosen)
+    one.wait(row.isVisible)
+    row.setFocus(Qt.FocusReason.MouseFocusReason)
+    assert one.window.focusWidget() is row
+    row.click()
+    seen: list[str] = []
+    one.wait(lambda: seen.append(where(one, page)) or page.desk.message_id != message.id)
+    one.wait(lambda: seen.append(where(one, page)) or bool(page.desk.trace and page.desk.trace.marks), 60)
+    assert set(seen) == {"page"}, "never anywhere else"
+    assert one.window.focusWidget() is written
+    # another step is shown: the row at the same place has it
+    written._choose(1)
+    row = next(row for row in page.panel.alternatives.rows if not row.chosen)
+    place = page.panel.alternatives.rows.index(row)
+    one.wait(row.isVisible)
+    row.setFocus()
+    page._choose(1)
+    assert one.window.focusWidget() is page.panel.alternatives.rows[place]
+    page.panel.set_blocked("not now")
+    assert one.window.focusWidget() is written
+
+
+def where(one: Any, page: TracePage) -> str:
+    focus = one.window.focusWidget()
+    return "page" if focus is page or page.isAncestorOf(focus) else focus.objectName()
+
+
 def test_a_step_is_replayed_and_all_is_saved_as_json(answered: tuple[Any, Message], tmp_path: Path) -> None:
     one, message = answered
     page, trace = opened(one, message)

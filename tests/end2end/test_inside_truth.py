@@ -12,10 +12,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import psutil
 import pytest
 
 from desktop.speeds import Speeds, of_record
+from desktop.views.trace import words
 from engine import events, hardware
 from engine.sampling import SamplingParams
 
@@ -94,6 +96,29 @@ def _check_probabilities(trace: Any) -> None:
         assert first_ten == sorted(first_ten, reverse=True)
         assert sum(math.exp(logprob) for logprob in found.values()) <= 1 + 1e-4
         assert max(found, key=lambda token: found[token]) == step.token_id, "greedy: the most probable one"
+
+
+def test_the_speed_of_a_branch_counts_what_it_wrote(loaded: Any) -> None:
+    """While it is written and afterwards: what was given was not written."""
+    loaded.engine.change_settings(sampling=msgspec.structs.replace(LONG, max_tokens=60)).result(5)
+    _, answer = loaded.answer(QUESTION)
+    trace = loaded.engine.traces.get(answer.id).result(5)
+    index = len(trace.steps) // 2
+    after = len(loaded.events)
+    branch = loaded.engine.traces.branch(answer.id, index, trace.steps[index].detail.candidates[1].token_id).result(10)
+    done = loaded.finished(branch.id, after=after)
+    tokens = [step for step in _steps(loaded, branch.id, events.Token) if step.token_id >= 0]
+    assert [token.forced for token in tokens] == [True] * (index + 1) + [False] * (len(tokens) - index - 1)
+    live = Speeds()
+    for step in [*_steps(loaded, branch.id, events.PromptProgress), *tokens]:
+        live.add(step)
+    assert len(tokens) - live.n_given > 10
+    assert live.decode_tps == pytest.approx(done.generation.timings.decode_tps, rel=0.01)
+    assert live.ttft_s == pytest.approx(done.generation.timings.ttft_s, rel=0.01)
+    new = loaded.engine.traces.get(branch.id).result(5)
+    assert words.step_time(new, 0)[0] == "" and "given" in words.step_time(new, 0)[1]
+    first = words.duration(new.steps[index + 1].time_s - new.marks.prefilled_s)
+    assert words.step_time(new, index + 1)[0] == first, "the first that was chosen, without reading what was given"
 
 
 def test_cells_and_bytes_of_the_cache_are_those_of_llama_cpps_log(loaded: Any) -> None:

@@ -14,7 +14,7 @@ import pytest
 from cli_runner import run as run_cli
 
 from engine import events
-from engine.errors import InvalidRequest
+from engine.errors import Gone, InvalidRequest
 from engine.sampling import SamplingParams
 from engine.trace import Step, Trace
 
@@ -239,6 +239,46 @@ def test_another_model_cannot_go_on(loaded: Any, scripted_model: Callable[..., d
     with pytest.raises(InvalidRequest, match="Another model"):
         loaded.engine.traces.replay(answer.id, 0, SAMPLING).result(5)
     assert len(loaded.engine.chats.open(answer.chat_id).result(5)[1]) == 2
+
+
+def test_from_what_was_deleted_nothing_goes_on(loaded: Any) -> None:
+    question, answer = loaded.answer(QUESTION)
+    traces, chats = loaded.engine.traces, loaded.engine.chats
+    token = detail(trace_of(loaded, answer.id).steps[2]).candidates[1].token_id
+    assert traces.lost(answer.id).result(5) == ""
+    put_away: list[tuple[str, str, Callable[[], Any], Callable[[], Any]]] = [
+        (
+            "message",
+            "This answer was deleted",
+            lambda: chats.delete_message(answer.id),
+            lambda: chats.restore_message(answer.id),
+        ),
+        (
+            "message",
+            "This answer was deleted",
+            lambda: chats.delete_message(question.id),
+            lambda: chats.restore_message(question.id),
+        ),
+        (
+            "chat",
+            "The chat of this answer was deleted",
+            lambda: chats.delete(answer.chat_id),
+            lambda: chats.restore(answer.chat_id),
+        ),
+    ]
+    for what, words, delete, restore in put_away:
+        delete().result(5)
+        assert traces.lost(answer.id).result(5) == what
+        assert trace_of(loaded, answer.id).steps, "it can be read all the same"
+        for ask in (lambda: traces.branch(answer.id, 2, token), lambda: traces.replay(answer.id, 2, SAMPLING)):
+            with pytest.raises(Gone, match=words):
+                ask().result(5)
+        restore().result(5)
+        assert traces.lost(answer.id).result(5) == ""
+    assert traces.replay(answer.id, 2, SAMPLING).result(20)
+    assert traces.lost(10**6).result(5) == "message"
+    with pytest.raises(Gone, match="This chat was deleted, or was never there"):
+        chats.open(10**6).result(5)
 
 
 # ------------------------------------------------------------------ keeping them

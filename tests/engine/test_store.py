@@ -308,7 +308,7 @@ def test_unknown_ids_are_named(store: ChatStore) -> None:
     ):
         with pytest.raises(InvalidRequest) as caught:
             call()
-        assert "99" in caught.value.message
+        assert caught.value.code == "gone" and caught.value.details["id"] == 99
     assert store.chat(chat.id).n_messages == 0
 
 

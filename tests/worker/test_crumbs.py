@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import tempfile
+import time
 from pathlib import Path
 from typing import Any
 
@@ -75,9 +76,18 @@ def test_no_file_is_no_black_box(monkeypatch: pytest.MonkeyPatch) -> None:
 # ------------------------------------------------------------------ what it says about memory
 
 
-def _seen(free: int, *, total: int = 16 << 30, ago_s: float = 0.1, before: int = 3, after: int = 3) -> LastSeen:
-    crumb = Crumb("step", ram_free_bytes=free, ram_total_bytes=total, n_oom_kills=before)
-    return LastSeen(crumb, ago_s, after)
+def _seen(
+    free: int,
+    *,
+    ago_s: float = 0.1,
+    before: int = 3,
+    after: int = 3,
+    stage: str = "step",
+    rss: int = -1,
+    after_end: int = -1,
+) -> LastSeen:
+    crumb = Crumb(stage, ram_free_bytes=free, ram_total_bytes=16 << 30, n_oom_kills=before, rss_bytes=rss)
+    return LastSeen(crumb, ago_s, after, after_end)
 
 
 @pytest.mark.parametrize(
@@ -89,6 +99,17 @@ def _seen(free: int, *, total: int = 16 << 30, ago_s: float = 0.1, before: int =
         (_seen(1 << 30), None),
         (_seen(-1), None),
         (_seen(8 << 30, ago_s=100.0), None),  # much can have happened since
+        (_seen(100 << 20, ago_s=100.0), None),
+        # then what is free right after the end counts, less what the worker itself had
+        (_seen(8 << 30, ago_s=100.0, after_end=8 << 30, rss=1 << 30), False),
+        (
+            _seen(100 << 20, ago_s=100.0, after_end=8 << 30, rss=1 << 30),
+            False,
+        ),  # short at the last look, not at the end
+        (_seen(8 << 30, ago_s=100.0, after_end=8 << 30, rss=7 << 30), None),  # all of that may have been its own
+        (_seen(8 << 30, ago_s=100.0, after_end=1 << 30, rss=7 << 30), None),
+        (_seen(-1, after_end=8 << 30), False),
+        (_seen(100 << 20, after_end=8 << 30), True),  # what was noted a moment before counts more
         (_seen(8 << 30, after=4), True),
         (_seen(8 << 30, ago_s=100.0, after=4), True),
         (_seen(8 << 30, before=-1, after=-1), False),
@@ -100,6 +121,34 @@ def test_whether_memory_ran_out(seen: LastSeen, ran_out: bool | None) -> None:
     expected = {True: "because memory ran out", False: "from outside", None: "most often because memory ran out"}
     assert expected[ran_out] in words and "SIGKILL" in words
     assert "failed check" in exit_words.describe(-6, last=seen).what, "it says nothing about other ends"
+
+
+def test_an_idle_worker_did_not_take_the_memory() -> None:
+    """Ended after a long wait: memory is named as the cause only where it can have been."""
+    unknown = exit_words.describe(-9, last=_seen(8 << 30, stage="idle", ago_s=3600.0))
+    assert "from outside" in unknown.what and "or memory ran out" in unknown.hint
+    plenty = exit_words.describe(-9, last=_seen(8 << 30, stage="idle", ago_s=3600.0, after_end=8 << 30))
+    assert "from outside" in plenty.what and "Memory had not run out" in plenty.hint
+    counted = exit_words.describe(-9, last=_seen(8 << 30, stage="idle", ago_s=3600.0, after=4, after_end=8 << 30))
+    assert "because memory ran out" in counted.what
+    computing = exit_words.describe(-9, last=_seen(8 << 30, stage="step", ago_s=3600.0))
+    assert "most often because memory ran out" in computing.what
+
+
+@posix
+def test_killed_after_a_long_wait_it_is_not_called_want_of_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(crumb_record, "_FRESH_S", 0.2)  # ten seconds in real life
+    client, seen = make()
+    client.start(TIMEOUT_S)
+    client.request(protocol.Load(id=client.new_id(), path="any.gguf"), 10)
+    time.sleep(0.5)
+    assert client.pid is not None
+    os.kill(client.pid, signal.SIGKILL)
+    found = _dead(client, seen)
+    assert not found.is_fresh and found.ram_free_bytes > 0
+    assert found.memory_ran_out is False, "there is memory enough here"
+    error = seen.wait(events.WorkerExited).error
+    assert error is not None and "memory" not in error.message and "Memory had not run out" in error.hint
 
 
 def test_details_hold_what_was_seen() -> None:

@@ -205,6 +205,11 @@ class ChatPresenter(QObject):
         return next((key for key, live in self._live.items() if live.chat_id == self.chat_id), None)
 
     @property
+    def live_speeds(self) -> dict[int, Speeds]:
+        """Figures of all answers being written, by message."""
+        return {number: live.speeds for number, live in self._live.items()}
+
+    @property
     def messages(self) -> list[Message]:
         """The branch on screen, root first."""
         return self.branch.messages

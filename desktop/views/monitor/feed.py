@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -12,6 +12,7 @@ from PySide6.QtCore import QEvent, QObject, QTimer, Signal
 from PySide6.QtWidgets import QWidget
 
 from desktop.bridge import EngineBridge
+from desktop.speeds import Speeds
 from desktop.views.monitor.runs import N_STEPS, Run, total_now
 from engine import events
 from engine.message import GenerationRecord, Message
@@ -64,10 +65,12 @@ class MonitorFeed(QObject):
         window: QWidget,
         last_answer: Callable[[], Message | None],
         on_screen: Callable[[], int | None],
+        live: Callable[[], Mapping[int, Speeds]],
     ) -> None:
+        """live: figures of the answers being written, by message, as far as the window has followed them."""
         super().__init__(window)
         self._engine, self._bridge, self._window = engine, bridge, window
-        self._last_answer, self.on_screen = last_answer, on_screen
+        self._last_answer, self.on_screen, self._live = last_answer, on_screen, live
         self._last_id = 0
         self.wants_parts = False
         self.parts: tuple[tuple[str, float], ...] = ()
@@ -81,7 +84,7 @@ class MonitorFeed(QObject):
         self.kv: events.KvMap | None = None
         self.sample: events.Sampled | None = None
         self.last: GenerationRecord | None = None
-        self.runs: dict[str, Run] = {}
+        self.runs: dict[int, Run] = {}
         self.speeds: deque[tuple[float, float | None]] = deque(maxlen=_N_SPEEDS)
         self.reads: deque[tuple[float, float]] = deque(maxlen=_N_SPEEDS)
         self.looks: deque[Look] = deque(maxlen=_N_LOOKS)
@@ -150,8 +153,9 @@ class MonitorFeed(QObject):
             self._end = None
 
     def _begin(self) -> None:
-        # what was going on while nobody looked is not known, so nothing of it may be shown as if it were now
-        self.runs.clear()
+        # what the computer did while nobody looked is not known, so nothing of it may be shown as if it were now;
+        # of the answers the window knows how far they are
+        self.runs = {number: Run.joined(number, speeds, time.monotonic()) for number, speeds in self._live().items()}
         self.sample, self.kv = None, None
         state = self._engine.model_state
         self.model = state.model if state.status == "ready" else None
@@ -161,6 +165,8 @@ class MonitorFeed(QObject):
             signal.connect(slot)
         self._end = self._engine.monitor.watch()
         self._old.start()
+        if self.runs:
+            self._clock.start()
         self._tell()
 
     # ---- what comes
@@ -193,9 +199,9 @@ class MonitorFeed(QObject):
         self._touch()
 
     def _on_step(self, event: events.GenerationStep) -> None:
-        run = self.runs.get(event.request_id)
+        run = self.runs.get(event.message_id)
         if run is None:
-            run = self.runs[event.request_id] = Run(event.message_id)
+            run = self.runs[event.message_id] = Run(event.message_id)
             if not self._clock.isActive():
                 self._clock.start()
         now = time.monotonic()
@@ -207,7 +213,7 @@ class MonitorFeed(QObject):
         self._touch()
 
     def _on_finished(self, event: events.GenerationFinished) -> None:
-        self.runs.pop(event.request_id, None)
+        self.runs.pop(event.message.id, None)
         self._take_last(event.message)
         if not self.runs:
             self._point()

@@ -6,7 +6,7 @@ import statistics
 import time
 from collections import deque
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from desktop.speeds import Speeds
 from engine.events import PromptProgress, Token
@@ -15,8 +15,6 @@ from engine.events import PromptProgress, Token
 NOW_S = 2.0
 #: tokens that came together, as guesses that were right do, tell no speed
 LEAST_S = 0.05
-#: tokens that came so close together were given to the answer, as a branch begins, and not each computed
-TOGETHER_S = 0.0005
 _SLOW_STEPS = 3.0
 #: steps whose times are kept
 N_STEPS = 1024
@@ -42,6 +40,11 @@ class Run:
     _times: deque[float] = field(default_factory=lambda: deque(maxlen=1024))
     _in_step: bool = False
 
+    @classmethod
+    def joined(cls, message_id: int, speeds: Speeds, now_s: float) -> Run:
+        """An answer that was followed elsewhere up to now. How fast it is now is known from its next tokens on."""
+        return cls(message_id, replace(speeds), now_s, n_written=speeds.n_written)
+
     def add(self, step: Token | PromptProgress, now_s: float) -> float | None:
         """Take the next step of the answer.
 
@@ -58,13 +61,12 @@ class Run:
             elif self.speeds.prefill_tps is not None:
                 self.prefill_now = self.speeds.prefill_tps
             return None
-        self.prefill_now = None
         self.n_written = max(self.n_written, step.index + 1)
+        if step.forced:  # given as a branch begins, and not computed by a step of its own
+            return None
+        self.prefill_now = None
         before = self._times[-1] if self._times else None
         in_step, self._in_step = self._in_step, step.drafted
-        if before is not None and 0 <= step.time_s - before < TOGETHER_S and not step.drafted and not in_step:
-            self._times[-1] = step.time_s
-            return None
         self._times.append(step.time_s)
         # a guess that was right came with the step of the token before it
         if before is None or in_step or step.time_s < before:

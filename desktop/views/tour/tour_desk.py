@@ -92,6 +92,8 @@ class TourDesk(QObject):
         trace = self.question.trace
         if trace is None or trace.marks is None or trace.chat_id in self._engine.chats.generating():
             return "The answer is still being written."
+        if self.question.lost:
+            return "The chat of the question was deleted. Ask again to go on."
         return self.why_not_ask()
 
     # ---- asking

@@ -98,9 +98,11 @@ class AlternativeRow(QAbstractButton):
 class Alternatives(QWidget):
     """Signals:
     branch_requested(int): let the answer go on with this token.
+    focus_dropped: the row that had the keyboard is gone or cannot be pressed now; someone else has to take it.
     """
 
     branch_requested = Signal(int)
+    focus_dropped = Signal()
 
     def __init__(self, name: str = "alternatives") -> None:
         super().__init__()
@@ -113,6 +115,7 @@ class Alternatives(QWidget):
 
     def show_candidates(self, candidates: Sequence[Candidate], chosen: int, *, branching: bool) -> None:
         """Show these, best first; `chosen` is the id of the one that was taken."""
+        focused = self._focused()
         for row in self.rows:
             self._box.removeWidget(row)
             row.hide()
@@ -125,10 +128,26 @@ class Alternatives(QWidget):
             row.apply_theme(self._theme, self._scale)
             row.clicked.connect(lambda _=False, token=row.candidate.token_id: self.branch_requested.emit(token))
             self._box.addWidget(row)
+            row.show()  # now, not with the next layout: only what is seen can have the keyboard
+        self._keep_focus(focused)
 
     def set_branching(self, on: bool) -> None:
+        focused = self._focused()
         for row in self.rows:
             row.set_branching(on)
+        self._keep_focus(focused)
+
+    def _focused(self) -> int | None:
+        return next((i for i, row in enumerate(self.rows) if row.hasFocus()), None)
+
+    def _keep_focus(self, place: int | None) -> None:
+        """The row at this place had the keyboard: it has it again, or says that it cannot."""
+        if place is None:
+            return
+        if place < len(self.rows) and self.rows[place].isEnabled():
+            self.rows[place].setFocus(Qt.FocusReason.OtherFocusReason)
+        else:
+            self.focus_dropped.emit()
 
     def apply_theme(self, theme: Theme, scale: float) -> None:
         self._theme, self._scale = theme, scale

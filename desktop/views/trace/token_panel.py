@@ -32,9 +32,11 @@ def heading(text: str, name: str) -> QLabel:
 class TokenPanel(QScrollArea):
     """Signals:
     branch_requested(int): let the answer go on with this token instead.
+    focus_dropped: see `Alternatives`.
     """
 
     branch_requested = Signal(int)
+    focus_dropped = Signal()
 
     def __init__(self) -> None:
         super().__init__()
@@ -61,6 +63,7 @@ class TokenPanel(QScrollArea):
         self.alternatives_head = heading("It could have said", "alternatives_head")
         self.alternatives = Alternatives()
         self.alternatives.branch_requested.connect(self.branch_requested)
+        self.alternatives.focus_dropped.connect(self.focus_dropped)
         self.hint = QLabel()
         self.hint.setObjectName("branch_hint")
         self.hint.setWordWrap(True)

@@ -14,17 +14,24 @@ from engine import events
 from engine.message import Chat, Message
 from engine.paths import atomic_write
 from engine.sampling import SamplingParams
-from engine.trace import Trace
+from engine.trace import Lost, Trace
 
 if TYPE_CHECKING:
     from engine.service import Engine
 
 #: milliseconds between two looks at an answer that is being written
 LIVE_MS = 250
+_LOST = {
+    "chat": "The chat of this answer was deleted, so its trace can only be read",
+    "message": "This answer was deleted, so its trace can only be read",
+}
 
 
 class TraceDesk(QObject):
     """Works for one page. Nothing is asked for while the page is hidden: see `watch`.
+
+    Attributes:
+        lost: what was deleted of the answer: "chat", "message", "" for nothing. Then its trace can only be read.
 
     Signals:
         opened(int): another message is wanted; what was shown goes.
@@ -54,6 +61,7 @@ class TraceDesk(QObject):
         self._engine, self._bridge, self._tasks = engine, bridge, tasks
         self.message_id = 0
         self.trace: Trace | None = None
+        self.lost: Lost = ""
         self._n_prepared = -1
         self._watching = self._stopped = self._asking = False
         self._going_back: dict[int, int] = {}  # an answer that is being stopped -> the version to show then
@@ -64,12 +72,14 @@ class TraceDesk(QObject):
         bridge.generation_finished.connect(self._on_finished)
         bridge.generation_started.connect(self._on_started)
         bridge.model_state_changed.connect(lambda _: self._tell_state())
+        bridge.chat_list_changed.connect(lambda _: self._ask_lost())
+        bridge.chat_changed.connect(lambda _: self._ask_lost())
 
     # ---- which trace
 
     def open(self, message_id: int) -> None:
         """Show the trace of an answer."""
-        self.message_id, self.trace = message_id, None
+        self.message_id, self.trace, self.lost = message_id, None, ""
         self._n_prepared = -1
         self.opened.emit(message_id)
         self._ask()
@@ -79,7 +89,9 @@ class TraceDesk(QObject):
         self._watching = on
         if not on:
             self._timer.stop()
-        elif self.message_id and (self.trace is None or self.trace.marks is None):
+            return
+        self._ask_lost()
+        if self.message_id and (self.trace is None or self.trace.marks is None):
             self._ask()
 
     def stop(self) -> None:
@@ -128,10 +140,24 @@ class TraceDesk(QObject):
             self.changed.emit(trace)
         if first and trace.chat_id:
             self._describe(message_id, trace.chat_id)
+            self._ask_lost()
 
     def _on_prompt(self, message_id: int, text: PromptText) -> None:
         if message_id == self.message_id:
             self.prompt_ready.emit(text)
+
+    def _ask_lost(self) -> None:
+        """Find out whether the answer is still there, where something of the chats has changed."""
+        message_id = self.message_id
+        if self._stopped or not self._watching or self.trace is None:
+            return
+
+        def known(lost: Lost) -> None:
+            if message_id == self.message_id and lost != self.lost:
+                self.lost = lost
+                self._tell_state()
+
+        self._bridge.run(self._engine.traces.lost(message_id), known, lambda _: None, owner=self)
 
     def _on_error(self, message_id: int, error: BaseException) -> None:
         self._asking = False
@@ -183,15 +209,17 @@ class TraceDesk(QObject):
 
     # ---- branching
 
-    def why_no_model(self) -> str:
-        """Why nothing can be computed for this trace now; "" if it can."""
+    def why_nothing(self, wanted: str = "branch the chat from here") -> str:
+        """Why nothing can be computed for this trace now; "" if it can. wanted: what for."""
         trace, state = self.trace, self._engine.model_state
         if trace is None:
             return "There is no trace"
+        if self.lost:
+            return _LOST[self.lost]
         if state.status != "ready":
-            return f"Load {trace.model_name or 'its model'} to branch the chat from here"
+            return f"Load {trace.model_name or 'its model'} to {wanted}"
         if trace.model_path and state.path != trace.model_path:
-            return f"Another model is loaded. Load {trace.model_name or 'its own'} to branch the chat from here"
+            return f"Another model is loaded. Load {trace.model_name or 'its own'} to {wanted}"
         return ""
 
     def why_no_branch(self) -> str:
@@ -199,13 +227,13 @@ class TraceDesk(QObject):
         trace = self.trace
         if trace is not None and trace.chat_id in self._engine.chats.generating():
             return "An answer is being written; wait for its end to branch the chat from here"
-        return self.why_no_model()
+        return self.why_nothing()
 
     @property
     def n_vocab(self) -> int | None:
         """Tokens in the vocabulary, where the model that wrote this is loaded."""
         model = self._engine.model_state.model
-        return model.n_vocab if model is not None and not self.why_no_model() else None
+        return model.n_vocab if model is not None and not self.why_nothing() else None
 
     def branch(self, index: int, token_id: int) -> None:
         """Let a new version of the answer go on with another token at this place."""

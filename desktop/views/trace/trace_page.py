@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from PySide6.QtCore import QDir, Qt, Signal
 from PySide6.QtGui import QHideEvent, QResizeEvent, QShowEvent
 from PySide6.QtWidgets import (
+    QApplication,
     QBoxLayout,
     QFileDialog,
     QFrame,
@@ -25,7 +26,6 @@ from desktop.bridge import EngineBridge
 from desktop.tasks import Tasks
 from desktop.theme import LIGHT, Theme
 from desktop.views.trace import pieces, words
-from desktop.views.trace.prompt_text import PromptText
 from desktop.views.trace.replay import ReplayDialog, why_not
 from desktop.views.trace.sections import Sections
 from desktop.views.trace.token_panel import WIDTH, TokenPanel
@@ -127,7 +127,7 @@ class TracePage(QWidget):
         desk, sections = self.desk, self.sections
         desk.opened.connect(self._on_opened)
         desk.changed.connect(self._on_trace)
-        desk.prompt_ready.connect(self._on_prompt)
+        desk.prompt_ready.connect(sections.show_prompt)
         desk.missing.connect(self._show_empty)
         desk.described.connect(self._describe)
         desk.branched.connect(self._on_branched)
@@ -137,6 +137,7 @@ class TracePage(QWidget):
         sections.step_chosen.connect(self._choose)
         sections.prompt_token_chosen.connect(self._on_prompt_token)
         self.panel.branch_requested.connect(self._branch)
+        self.panel.focus_dropped.connect(self.focus_first)
         self.replay_button.clicked.connect(self.open_replay)
         self.export_button.clicked.connect(self._ask_where)
 
@@ -199,6 +200,8 @@ class TracePage(QWidget):
 
     def _on_opened(self, _: int) -> None:
         self._item, self._same = None, False
+        if self.isAncestorOf(QApplication.focusWidget() or self):  # what has it is about to go; the answer gets it back
+            self.setFocus(Qt.FocusReason.OtherFocusReason)
         self.banner.dismiss()
         self.title.setText("")
         self.facts.setText("")
@@ -219,6 +222,8 @@ class TracePage(QWidget):
         self.sections.show_trace(trace, same_answer=self._same)
         self._same = True
         self.stack.setCurrentIndex(1)
+        if self.hasFocus():
+            self.focus_first()
         self.head.show()
         self._head_line.show()
         if not self.title.text():
@@ -233,9 +238,6 @@ class TracePage(QWidget):
         elif 0 <= self._item < len(trace.steps):
             self._choose(self._item)  # how long it took may be known now
         self._show_possible()
-
-    def _on_prompt(self, text: PromptText) -> None:
-        self.sections.show_prompt(text)
 
     def _describe(self, chat: Chat | None, message: Message | None) -> None:
         trace = self.desk.trace
@@ -286,7 +288,7 @@ class TracePage(QWidget):
         if self.desk.trace is None:
             return
         self.panel.set_blocked(self.desk.why_no_branch())
-        cannot = why_not(self._step()) or self.desk.why_no_model().replace("branch the chat from here", "replay a step")
+        cannot = why_not(self._step()) or self.desk.why_nothing("replay a step")
         self.replay_button.setEnabled(not cannot)
         self.replay_button.setToolTip(cannot or "Take this step again with other settings and see what comes")
         self.export_button.setEnabled(not self.desk.is_live)

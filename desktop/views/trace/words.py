@@ -186,7 +186,9 @@ def chunks_title(trace: Trace) -> str:
 def step_time(trace: Trace, index: int) -> tuple[str, str]:
     """How long a token took, and where that is unknown or not its own, why."""
     step = trace.steps[index]
-    if index == 0:
+    if step.forced:
+        return "", "It was given, not chosen"
+    if index == 0 or trace.steps[index - 1].forced:
         marks = trace.marks
         if marks is None or marks.prefilled_s is None:
             return DASH, "Known when the answer is complete"
