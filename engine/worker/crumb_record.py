@@ -105,8 +105,8 @@ class LastSeen(msgspec.Struct, frozen=True):
 
     @property
     def free_at_end_bytes(self) -> int:
-        """Memory that was free at the end: as the worker noted it, where that is fresh; else what is free after it, less
-        all that the worker may have held itself. -1 where neither is known."""
+        """Memory that was free at the end: as the worker noted it, where that is fresh; else what is free after it,
+        less all that the worker may have held itself. -1 where neither is known."""
         if self.is_fresh and self.crumb.ram_free_bytes >= 0:
             return self.crumb.ram_free_bytes
         return -1 if self.ram_free_bytes < 0 else max(0, self.ram_free_bytes - max(0, self.crumb.rss_bytes))
