@@ -162,6 +162,9 @@ def _computer(hello: events.Hello | None) -> list[str]:
     ]
     if hello is not None:
         found.append(f"llama.cpp: {hello.llama_cpp}; backends: {', '.join(hello.backends) or 'none'}")
+        if hello.cpu_module:
+            found.append(f"module for this processor: {hello.cpu_module}")
+        found += [f"{add_on.name} add-on: {add_on.state.replace('_', ' ')}" for add_on in hello.add_ons]
         for device in hello.devices:
             if device.kind != "cpu" and not device.backend.startswith("RPC"):
                 size = size_text(device.memory_total_bytes)

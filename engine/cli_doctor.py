@@ -17,7 +17,7 @@ from typing import Any
 import msgspec
 
 import engine
-from engine import hardware
+from engine import backend_words, hardware
 from engine import paths as places
 from engine.cli_output import error_record, exit_status, for_terminal, json_line
 from engine.cli_worker import CliWorker
@@ -86,6 +86,9 @@ def _ask_worker() -> tuple[dict[str, Any], int]:
         "version": hello.llama_cpp,
         "system_info": hello.system_info,
         "backends": list(hello.backends),
+        "cpu_module": hello.cpu_module,
+        "add_ons": [msgspec.to_builtins(add_on) for add_on in hello.add_ons],
+        "computes_on": backend_words.summary(hello.cpu_module, hello.add_ons),
         "devices": [msgspec.to_builtins(device) for device in hello.devices],
     }, 0
 
@@ -148,6 +151,7 @@ def _lines(report: dict[str, Any]) -> Iterator[str]:
     yield f"Inglenook      {found['inglenook']}, Python {found['python']}, {found['system']}"
     if native["ok"]:
         yield f"llama.cpp      {native['version']}, backends {', '.join(native['backends']) or 'none'}"
+        yield f"  computes on  {native['computes_on']}"
         for device in native["devices"]:
             memory = ""
             if device["memory_total_bytes"]:
@@ -192,6 +196,7 @@ def self_test() -> int:
         hello = worker.hello
         assert isinstance(hello, Hello)
         _write(f"ok  llama.cpp {hello.llama_cpp}, backends {', '.join(hello.backends)}")
+        _write(f"ok  computes on {backend_words.summary(hello.cpu_module, hello.add_ons)}")
         for device in hello.devices:
             _write(f"ok  device {device.name}: {device.description}")
         for event in worker.run(protocol.Load(id="load", path=str(path), n_ctx=512, n_slots=1)):

@@ -25,7 +25,7 @@ from engine.message import Timings, Usage
 from engine.worker import crumbs, protocol
 from engine.worker.channel import Channel, take_standard_streams
 from engine.worker.inbox import Inbox, Job
-from engine.worker.process import read_lines, tie_to_parent
+from engine.worker.process import is_frozen, read_lines, tie_to_parent
 
 if TYPE_CHECKING:
     pass
@@ -43,11 +43,16 @@ def main() -> int:
     crumbs.open_box()
     _set_native_habits()
     try:
+        _check_processor()
         from engine.worker.greeting import Native
+
+        native = Native(channel)
+    except BackendMissing as error:
+        channel.fail("", error)
+        return EXIT_NO_BACKEND
     except (ImportError, OSError, RuntimeError, AttributeError) as error:
         channel.fail("", _missing(error))
         return EXIT_NO_BACKEND
-    native = Native(channel)
     channel.send(native.hello(protocol.PROTOCOL_VERSION, __version__))
     from engine.worker.owner import Owner  # a quarter of a second, in which the greeting is read
 
@@ -73,10 +78,25 @@ def _set_native_habits() -> None:
         os.environ.setdefault("GOMP_SPINCOUNT", "2000")
 
 
+def _check_processor() -> None:
+    """Before any native library is loaded: on an older processor the first instruction that it lacks would be the end.
+
+    Raises:
+        BackendMissing: it lacks something, by name.
+    """
+    from engine import cpu_flags
+
+    lacks = cpu_flags.below_floor()
+    if lacks:
+        raise BackendMissing(lacks, hint="Use Inglenook on a newer computer.", details={})
+
+
 def _missing(error: BaseException) -> BackendMissing:
     return BackendMissing(
         "llama.cpp cannot be loaded on this computer",
-        hint="Run `python3 packaging/dev.py run` again: it builds llama.cpp for this computer.",
+        hint="A part of Inglenook is missing or damaged: install it again."
+        if is_frozen()
+        else "Run `python3 packaging/dev.py run` again: it builds llama.cpp for this computer.",
         details={"error": f"{type(error).__name__}: {error}"},
     )
 

@@ -42,7 +42,6 @@ class _Ggml:
             "ggml_backend_reg_count": ([], size),
             "ggml_backend_reg_get": ([size], handle),
             "ggml_backend_register": ([handle], None),
-            "ggml_backend_load_all_from_path": ([text], None),
         }
         for name, (arguments, result) in signatures.items():
             function = symbol(name)
@@ -83,18 +82,6 @@ def _api() -> _Ggml:
     if _ggml is None:
         _ggml = _Ggml()
     return _ggml
-
-
-def load_modules() -> None:
-    """Load backends that are separate modules (a build with one module per CPU type). Nothing to do in other
-    builds."""
-    api = _api()
-    if api.reg_count():
-        return
-    site = library_folder().parent.parent
-    for folder in (library_folder(), site / "bin", site / "lib"):
-        if folder.is_dir() and not api.reg_count():
-            api.load_all_from_path(os.fsencode(folder))
 
 
 def devices() -> tuple[Device, ...]:
@@ -198,8 +185,8 @@ def _answers(endpoint: str) -> bool:
 
 def _rpc_library() -> Any | None:
     suffix = {"win32": "dll", "darwin": "dylib"}.get(sys.platform, "so")
-    site = library_folder().parent.parent
-    for folder in (library_folder(), site / "bin", site / "lib"):
+    package = library_folder().parent
+    for folder in (package / "backends", library_folder(), package.parent / "bin", package.parent / "lib"):
         for name in (f"libggml-rpc.{suffix}.0", f"libggml-rpc.{suffix}", f"ggml-rpc.{suffix}"):
             path = folder / name
             if path.exists():

@@ -22,7 +22,7 @@ import msgspec
 from engine import events
 from engine.errors import EngineError
 from engine.fit.dry_run_records import DryDevice, DryHello, DryRun, Layout
-from engine.worker import devices, llama, native_log, pretend
+from engine.worker import backends, devices, llama, native_log, pretend
 from engine.worker.channel import take_standard_streams
 from engine.worker.process import read_lines
 
@@ -47,8 +47,9 @@ class DryRuns:
 
     def __init__(self) -> None:
         self._log = native_log.NativeLog(lambda _level, _line: None)
+        backends.check_compiled_for()
         self._library = llama.Library(self._log)
-        devices.load_modules()
+        backends.load(add_ons=False)  # real GPUs are stood in for
         self._use_extra_buffers = not llama.amx_is_unsafe()
         api = devices._api()
         # asked before the first stand-in is registered

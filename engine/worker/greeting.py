@@ -9,8 +9,8 @@ from __future__ import annotations
 import os
 import sys
 
-from engine import events
-from engine.worker import devices, llama, native_log
+from engine import backend_words, events
+from engine.worker import backends, devices, llama, native_log
 from engine.worker.channel import Channel
 
 
@@ -19,17 +19,25 @@ class Native:
 
     Attributes:
         log: takes all that llama.cpp says.
+
+    Raises:
+        BackendMissing: llama.cpp cannot be used on this processor.
     """
 
     def __init__(self, channel: Channel) -> None:
         self._channel = channel
         self.log = native_log.NativeLog(self._line)
+        backends.check_compiled_for()
         self._library = llama.Library(self.log)
-        devices.load_modules()
+        self.loaded = backends.load()
 
     def hello(self, protocol_version: int, engine_version: str) -> events.Hello:
         """Who we are, and what ggml found on this computer."""
         for problem in devices.add_rpc_servers():
+            self._line("warning", problem)
+        for problem in self.loaded.problems:
+            self._line("warning", problem)
+        for problem in backend_words.broken(self.loaded.add_ons):
             self._line("warning", problem)
         if llama.amx_is_unsafe():
             self._line("info", "AMX is in this build of llama.cpp but is not used: see engine/worker/llama.py")
@@ -41,6 +49,8 @@ class Native:
             system_info=llama.system_info(),
             backends=devices.backends(),
             devices=devices.devices(),
+            cpu_module=self.loaded.cpu_module,
+            add_ons=tuple(self.loaded.add_ons),
         )
 
     def _line(self, level: str, line: str) -> None:

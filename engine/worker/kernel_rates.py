@@ -17,7 +17,7 @@ from typing import Any
 
 import llama_cpp.llama_cpp as _llama
 
-from engine.worker import devices
+from engine.worker import backends, devices
 from engine.worker.process import tie_to_parent
 
 #: tensor types that files are made of (ggml.h, enum ggml_type); of the others the estimate knows no more than its table
@@ -163,8 +163,9 @@ class Kernels:
 def measure(threads: int) -> dict[str, float]:
     """Bytes a second by tensor type, the best of a few moments; takes about eight seconds and that many cores."""
     _L.llama_log_set(_silent, None)
+    backends.check_compiled_for()
     _L.llama_backend_init()
-    devices.load_modules()
+    backends.load(add_ons=False)
     kernels = Kernels(threads)
     try:
         best: dict[str, float] = {}

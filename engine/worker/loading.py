@@ -10,13 +10,13 @@ from pathlib import Path
 
 import msgspec
 
-from engine import cores, events
+from engine import backend_words, cores, events
 from engine.chat import template as templates
 from engine.errors import Cancelled, EngineError, InvalidRequest, ModelNotFound
 from engine.fit import embedding_sizes, load_checks
 from engine.fit.machine import lock_limit
 from engine.fit.placement import prepare
-from engine.worker import crumbs, devices, hooks, native_log
+from engine.worker import backends, crumbs, devices, hooks, native_log
 from engine.worker import draft as drafts
 from engine.worker.draft import DraftModel
 from engine.worker.embedding import Embedder
@@ -76,7 +76,7 @@ def load(
     if not os.path.exists(request.path):  # noqa: PTH110 (a path is not always what pathlib thinks it is)
         raise ModelNotFound(f"There is no file {request.path}", details={"path": request.path})
     request = _prepared(request)
-    problems = devices.add_rpc_servers()
+    problems = [*backend_words.broken(backends.current().add_ons), *devices.add_rpc_servers()]
     registry = devices.devices()
     gpus = devices.gpu_names(registry)
     wanted_layers = request.n_gpu_layers
@@ -207,6 +207,8 @@ def _describe(
         adapters=llama.adapters.current,
         embeddings=request.embeddings,
         pooling=(embedder and embedder.own) or "",
+        cpu_module=backends.current().cpu_module,
+        add_ons=tuple(backends.current().add_ons),
         warnings=(*problems, *_warnings(request, llama, facts["n_ctx_train"], on_gpu, bool(gpus))),
         **facts,
     )

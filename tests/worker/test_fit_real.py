@@ -23,8 +23,8 @@ MIB = 1024 * 1024
 ROUNDING = 0.01 * MIB
 _SERVER = """
 import ctypes, sys
-from engine.worker import devices
-devices.load_modules()
+from engine.worker import backends, devices
+backends.load(add_ons=False)
 rpc, api = devices._rpc_library(), devices._api()
 start = rpc.ggml_backend_rpc_start_server
 start.argtypes = [ctypes.c_char_p, ctypes.c_char_p, ctypes.c_size_t, ctypes.c_size_t, ctypes.POINTER(ctypes.c_void_p)]

@@ -140,8 +140,8 @@ def test_layers_for_a_gpu_that_is_not_there(worker: RawWorker, model: Path) -> N
 
 _SERVER = """
 import ctypes, sys
-from engine.worker import devices
-devices.load_modules()
+from engine.worker import backends, devices
+backends.load(add_ons=False)
 rpc, api = devices._rpc_library(), devices._api()
 start = rpc.ggml_backend_rpc_start_server
 start.argtypes = [ctypes.c_char_p, ctypes.c_char_p, ctypes.c_size_t, ctypes.c_size_t, ctypes.POINTER(ctypes.c_void_p)]

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from desktop import figures
 from desktop.errors import describe
+from engine import backend_words
 from engine.events import ModelState
 
 
@@ -22,6 +23,8 @@ def about(state: ModelState) -> str:
         f"{model.quantization} · {size} of weights · loaded in {load_time}",
         f"context {model.n_ctx:,} of {model.n_ctx_train:,} trained",
     ]
+    if model.cpu_module or model.add_ons:
+        lines.append(f"computes on {backend_words.summary(model.cpu_module, model.add_ons)}")
     if model.template.note:
         lines.append(model.template.note)
     lines.extend(model.warnings)

@@ -27,6 +27,7 @@ from desktop.theme import LIGHT, Theme
 from desktop.views.chat.model_about import about
 from desktop.views.chat.model_row import ModelRow
 from desktop.widgets.elided_label import ElidedLabel
+from engine import backend_words
 from engine.events import ModelInfo, ModelState
 
 if TYPE_CHECKING:
@@ -49,7 +50,11 @@ def chip_words(model: ModelInfo | None) -> tuple[str, str, str]:
     total = max(model.n_layer + 1, model.n_gpu_layers)
     backends = ", ".join(b for b in model.backends if b != "CPU")
     if model.n_gpu_layers <= 0:
-        return "CPU", "neutral", f"All {total} layers are computed on the CPU with {model.n_threads} threads"
+        words = f"All {total} layers are computed on the CPU with {model.n_threads} threads"
+        # a CPU that computes in place of an add-on's GPU is never left without the reason
+        found = backend_words.summary(model.cpu_module, model.add_ons) if model.cpu_module or model.add_ons else ""
+        tone = "warn" if backend_words.broken(model.add_ons) else "neutral"
+        return "CPU", tone, f"{words}\n{found}" if found else words
     on_gpu = f" ({backends})" if backends else ""
     if model.n_gpu_layers >= model.n_layer:
         n_layers = model.n_gpu_layers
