@@ -30,7 +30,7 @@ from engine.message import GenerationRecord, Message
 FOLD_ABOVE = 64_000
 FOLDED_LENGTH = 8_000
 #: Seconds between two looks at the figures of an answer that is being written.
-FIGURES_S = 0.25
+FIGURES_S = 0.5
 
 
 class MessageWidget(MessageFrame):

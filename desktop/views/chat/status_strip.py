@@ -16,7 +16,7 @@ from desktop.widgets.figure_label import FigureLabel
 from desktop.widgets.term import explain
 from engine.events import ContextLedger, ModelInfo
 
-_REFRESH_MS = 250
+_REFRESH_MS = 500
 
 _TIPS = {
     "ttft": "Time to first token (TTFT): from your message to the first piece of the answer, in seconds",
@@ -130,7 +130,7 @@ class StatusStrip(QWidget):
         self._show()
 
     def set_speeds(self, speeds: Speeds, *, now: bool = True) -> None:
-        """Show these figures; with `now` False at most four times a second."""
+        """Show these figures; with `now` False at most twice a second."""
         self._speeds, self._writes = speeds, True
         if now:
             self._show()
