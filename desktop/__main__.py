@@ -1,22 +1,26 @@
 """The program's entry: decides by its arguments what to run, before Qt is imported.
 
-`--worker`, `--dry-run`, `--check-format` and `--kernel-rates` are the processes with native code of a packaged program,
-the words of the command line go to `engine.cli`, and everything else opens the window.
+CHILDREN are the processes that a packaged program starts beside itself, the words of the command line go to
+`engine.cli`, and everything else opens the window.
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
+import os
 import sys
 import time
+import traceback
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import NoReturn
 
 STARTED_S = time.time()
 #: what `engine.cli` understands; these never import Qt
 CLI_WORDS = frozenset({"bench", "chat", "doctor", "embed", "fit", "models", "trace", "--self-test", "--version", "-V"})
-
+#: from source these are modules, started with `python -m`
+CHILDREN = frozenset({"--worker", "--dry-run", "--check-format", "--kernel-rates", "--bandwidth", "--probe-backend"})
 
 _COMMANDS = """\
 in a terminal, without a window ("inglenook chat --help" says more of each):
@@ -35,27 +39,54 @@ in a terminal, without a window ("inglenook chat --help" says more of each):
 def main(argv: Sequence[str] | None = None) -> int:
     """Run with these arguments (without the program's name). Gives the exit code."""
     args = list(sys.argv[1:] if argv is None else argv)
-    if args and args[0] == "--worker":
-        from engine.worker.__main__ import main as worker_main
-
-        return int(worker_main())
-    if args and args[0] == "--dry-run":
-        from engine.worker.dry_run import main as dry_run_main
-
-        return int(dry_run_main())
-    if args and args[0] == "--check-format":
-        from engine.worker.format_check import main as check_main
-
-        return int(check_main())
-    if args and args[0] == "--kernel-rates":
-        from engine.worker.kernel_rates import main as kernels_main
-
-        return int(kernels_main(args[1:]))
+    if args and args[0] in CHILDREN:
+        return _child(args[0], args[1:])
     if args and args[0] in CLI_WORDS:
         from engine.cli import main as cli_main
 
         return int(cli_main(args) or 0)
     return _window(args)
+
+
+def run() -> NoReturn:
+    """Run with the arguments of this process and end it."""
+    if len(sys.argv) < 2 or sys.argv[1] not in CHILDREN:
+        sys.exit(main())
+    try:
+        code = main()
+    except Exception:
+        traceback.print_exc()
+        code = 1
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError):
+            stream.flush()
+    os._exit(code)  # no destructors of native libraries: some hang or crash at exit
+
+
+def _child(role: str, args: list[str]) -> int:
+    if role == "--worker":
+        from engine.worker.__main__ import main as worker_main
+
+        return int(worker_main())
+    if role == "--dry-run":
+        from engine.worker.dry_run import main as dry_run_main
+
+        return int(dry_run_main())
+    if role == "--check-format":
+        from engine.worker.format_check import main as check_main
+
+        return int(check_main())
+    if role == "--kernel-rates":
+        from engine.worker.kernel_rates import main as kernels_main
+
+        return int(kernels_main(args))
+    if role == "--probe-backend":
+        from engine.worker.backend_probe import main as probe_main
+
+        return int(probe_main(args))
+    from engine.fit.bandwidth import main as bandwidth_main
+
+    return int(bandwidth_main(args))
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -131,4 +162,4 @@ def _window(args: Sequence[str]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run()

@@ -8,6 +8,8 @@ import os
 import sys
 from pathlib import Path
 
+from engine import frozen
+
 #: platforms that need no screen
 _SCREENLESS = ("offscreen", "minimal", "vnc", "eglfs", "linuxfb")
 _XCB_HINT = (
@@ -25,15 +27,31 @@ def problem() -> str:
     """One sentence about why no window can open; empty if one can."""
     found = importlib.util.find_spec("PySide6")
     if found is None or found.origin is None:
+        if frozen.is_frozen():
+            return "a part of Inglenook is missing (PySide6). Install it again."
         return "PySide6 is not installed. Run: python3 packaging/dev.py run"
     if not sys.platform.startswith("linux"):
         return _import_problem()
     platform = os.environ.get("QT_QPA_PLATFORM", "").split(";")[0].split(":")[0]
+    _lend_libraries(Path(found.origin).parent / "Qt", platform)
     if platform not in _SCREENLESS:
         trouble = _screen_problem(Path(found.origin).parent, platform)
         if trouble:
             return trouble
     return _import_problem()
+
+
+def _lend_libraries(qt: Path, platform: str) -> None:
+    wanted = [qt / "lib" / "libQt6Widgets.so.6", qt / "lib" / "libQt6Network.so.6"]
+    if platform not in _SCREENLESS:
+        wanted += [qt / "plugins" / "platforms" / f"libq{name}.so" for name in _plugins(platform)]
+    frozen.lend_libraries(wanted)
+
+
+def _plugins(platform: str) -> tuple[str, ...]:
+    """The plugins that Qt will take: what is named, else what the environment offers."""
+    wayland = platform == "wayland" or (platform != "xcb" and bool(os.environ.get("WAYLAND_DISPLAY")))
+    return ("wayland", "xcb") if wayland else ("xcb",)
 
 
 def _import_problem() -> str:

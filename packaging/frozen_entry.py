@@ -1,7 +1,9 @@
-"""The first statement of a packaged program; everything else is in `desktop/__main__.py`."""
+"""The first statements of a packaged program; everything else is in `desktop/__main__.py`."""
 
-import sys
+from engine import frozen
 
-from desktop.__main__ import main
+frozen.settle()
 
-sys.exit(main())
+from desktop.__main__ import run  # noqa: E402
+
+run()

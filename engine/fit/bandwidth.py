@@ -14,7 +14,7 @@ import threading
 import time
 from typing import Any
 
-from engine.worker.process import is_frozen
+from engine.worker.process import child_env, is_frozen
 
 _BLOCK_BYTES = 64 * 1024 * 1024
 _EXTRA_S = 20.0
@@ -48,16 +48,25 @@ def _moment(blocks: list[Any], seconds: float) -> float:
 
 
 def measured_in_child(seconds: float, threads: int) -> float:
-    """`measure` in a process that ends at once; 0 where it fails. A packaged program does it itself."""
-    if is_frozen():
-        return measure(seconds, threads)
-    command = [sys.executable, "-m", "engine.fit.bandwidth", str(seconds), str(threads)]
+    """`measure` in a process that ends at once; 0 where it fails."""
+    program = [sys.executable, "--bandwidth"] if is_frozen() else [sys.executable, "-m", "engine.fit.bandwidth"]
     try:
-        done = subprocess.run(command, capture_output=True, timeout=seconds + _EXTRA_S, check=True)
+        done = subprocess.run(
+            [*program, str(seconds), str(threads)],
+            capture_output=True,
+            timeout=seconds + _EXTRA_S,
+            check=True,
+            env=child_env(),
+        )
         return max(0.0, float(json.loads(done.stdout)))
     except (OSError, subprocess.SubprocessError, ValueError):
         return 0.0
 
 
+def main(arguments: list[str]) -> int:
+    sys.stdout.write(json.dumps(measure(float(arguments[0]), int(arguments[1]))))
+    return 0
+
+
 if __name__ == "__main__":
-    sys.stdout.write(json.dumps(measure(float(sys.argv[1]), int(sys.argv[2]))))
+    sys.exit(main(sys.argv[1:]))
