@@ -23,8 +23,8 @@ FLUSH_S = 0.033
 #: this window takes for 4 ms stops them all: 30 looks a second cost a tenth of the speed on two cores.
 CALM_FLUSH_S = 0.1
 MAX_FLUSH_S = 0.25
-#: A look may take this part of the time.
-DUTY = 0.1
+#: A look may take this part of the time; less where the model wants the CPU.
+DUTY, CALM_DUTY = 0.1, 0.02
 
 
 class TranscriptView(MessageColumn):
@@ -45,7 +45,7 @@ class TranscriptView(MessageColumn):
         self._chat_id: int | None = None
         self._to_end = True
         self._cost: dict[Hashable, float] = {}
-        self._flush_s, self._flushed_s = FLUSH_S, 0.0
+        self._flush_s, self._duty, self._flushed_s = FLUSH_S, DUTY, 0.0
         self._model.modelReset.connect(self._reset)
         self._model.rowsInserted.connect(self._inserted)
         self._model.rowsRemoved.connect(self._removed)
@@ -110,11 +110,11 @@ class TranscriptView(MessageColumn):
 
     def _flush_interval(self) -> float:
         cost = max((self._cost.get(key, 0.0) for key in self._model.streaming_ids), default=0.0)
-        return min(MAX_FLUSH_S, max(self._flush_s, cost / DUTY))
+        return min(MAX_FLUSH_S, max(self._flush_s, cost / self._duty))
 
     def set_calm(self, on: bool) -> None:
         """Look at the tokens less often, because the model needs the CPU itself."""
-        self._flush_s = CALM_FLUSH_S if on else FLUSH_S
+        self._flush_s, self._duty = (CALM_FLUSH_S, CALM_DUTY) if on else (FLUSH_S, DUTY)
 
     def flush(self) -> None:
         """Show the tokens that came since the last time."""
