@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -11,7 +12,7 @@ from PySide6.QtCore import QObject, QTimer
 
 from desktop.tasks import Tasks
 from engine.errors import EngineError
-from engine.paths import atomic_write
+from engine.paths import atomic_write, free_name, time_stamp
 
 _log = logging.getLogger("inglenook.desktop")
 SAVE_DELAY_MS = 1500
@@ -44,16 +45,26 @@ class Drafts(QObject):
         self._timer.timeout.connect(lambda: tasks.run(self.save, on_error=self._failed))
 
     def read(self) -> dict[int, Draft]:
-        """The drafts on disk; for a background thread. A file that cannot be used counts as empty."""
+        """The drafts on disk; for a background thread.
+
+        A file that cannot be used, damaged or of a newer version, counts as empty; it is kept under another name, so
+        that the next save does not cost what was typed there.
+        """
         try:
             if self._path.stat().st_size > MAX_BYTES:
-                return {}
+                raise ValueError("too long")
             data = json.loads(self._path.read_text(encoding="utf-8"))
             return {int(k): Draft(str(v["text"]), tuple(map(str, v["blocks"]))) for k, v in data.items()}
         except FileNotFoundError:
             return {}
-        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        except OSError as error:
             _log.warning("drafts cannot be read: %s", error)
+            return {}
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+            kept = free_name(self._path.with_name(f"{self._path.name}.unread-{time_stamp()}"))
+            _log.warning("drafts cannot be read (%s), kept as %s", error, kept.name)
+            with suppress(OSError):
+                self._path.rename(kept)
             return {}
 
     def add(self, stored: dict[int, Draft]) -> None:

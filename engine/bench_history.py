@@ -13,7 +13,9 @@ from typing import Any
 import msgspec
 
 from engine import log
-from engine.paths import atomic_write, make_private_folder
+from engine.errors import StorageFailed
+from engine.newer import is_newer
+from engine.paths import atomic_write, make_private_folder, shown
 
 SCHEMA = 1
 #: results kept of one model with the same settings, and of all together; the oldest go first
@@ -94,6 +96,7 @@ class BenchHistory:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._lock = threading.Lock()
+        self._is_newer = False
 
     def results(self) -> list[BenchResult]:
         with self._lock:
@@ -121,8 +124,13 @@ class BenchHistory:
             self._write([one for one in self._read() if one != result])
 
     def _read(self) -> list[BenchResult]:
+        self._is_newer = False
         try:
-            found = msgspec.json.decode(self._path.read_bytes(), type=_File)
+            raw = self._path.read_bytes()
+            self._is_newer = is_newer(raw, SCHEMA)
+            if self._is_newer:
+                return []
+            found = msgspec.json.decode(raw, type=_File)
         except FileNotFoundError:
             return []
         except (OSError, msgspec.DecodeError, UnicodeDecodeError) as error:
@@ -131,6 +139,12 @@ class BenchHistory:
         return found.results if found.schema == SCHEMA else []
 
     def _write(self, results: Sequence[BenchResult]) -> None:
+        if self._is_newer:
+            raise StorageFailed(
+                "Measurements cannot be kept: a newer Inglenook has written those of this profile",
+                hint="Update Inglenook. The file was not changed.",
+                details={"path": shown(self._path)},
+            )
         make_private_folder(self._path.parent)
         atomic_write(self._path, msgspec.json.format(msgspec.json.encode(_File(results=list(results)))))
 

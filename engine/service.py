@@ -15,7 +15,7 @@ from typing import Any
 
 import msgspec
 
-from engine import events, log
+from engine import bench_history, events, log, newer
 from engine.black_box import BlackBox
 from engine.calibration import Calibrator
 from engine.chat.conversations import Conversations
@@ -23,7 +23,7 @@ from engine.cores import Cores, here
 from engine.embeddings import Embeddings
 from engine.engine_options import Adapter
 from engine.errors import DatabaseDamaged, EngineError, InvalidRequest
-from engine.fit import probe
+from engine.fit import measured, probe
 from engine.fit.before_load import LoadPlanner
 from engine.fit.calibrate import Calibration
 from engine.fit.measured import Measurements
@@ -31,7 +31,7 @@ from engine.load_request import differences, embedding_request, load_request
 from engine.metrics import Monitor
 from engine.model_host import ModelHost, new_id
 from engine.model_store import ModelStore
-from engine.models import starter
+from engine.models import library_records, starter
 from engine.paths import Paths
 from engine.resume import Resume
 from engine.settings import Settings
@@ -41,6 +41,12 @@ from engine.worker import protocol
 from engine.worker.client import error_from
 
 _log = log.get("engine")
+#: files in the data folder that have a form of their own
+_FORMS = {
+    "fit.json": ("what was measured of this computer", measured.SCHEMA),
+    "bench.json": ("the measurements of models", bench_history.SCHEMA),
+    "library.json": ("where models came from", library_records.SCHEMA),
+}
 
 
 class Engine:
@@ -95,8 +101,9 @@ class Engine:
 
         def work() -> None:
             self.paths.ensure()
-            for note in self.settings.notes:
-                self._emit(events.Notice(level="warning", text=note))
+            notes = [*self.settings.notes, newer.words(self.paths, _FORMS)]
+            if said := " ".join(note for note in notes if note):
+                self._emit(events.Notice(level="warning", text=said))
             store = self._open_store()
             if n := store.mark_interrupted():
                 _log.info("%d answers had been interrupted", n)

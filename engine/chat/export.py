@@ -43,6 +43,11 @@ class ExportedChat(msgspec.Struct, frozen=True, kw_only=True):
     tree: list[Message]
 
 
+class _Form(msgspec.Struct):
+    format: Literal["inglenook-chat"]
+    version: int = VERSION
+
+
 def to_markdown(chat: Chat, branch: Sequence[Message]) -> str:
     """The branch as one Markdown text: a heading per message, thinking as a quote, the model's name and date."""
     blocks = [f"# {chat.title or 'Chat'}"]
@@ -75,12 +80,12 @@ def from_json(raw: bytes | str) -> ExportedChat:
         InvalidRequest: not such a file, or one of a newer version.
     """
     try:
-        exported = msgspec.json.decode(raw, type=ExportedChat)
+        form = msgspec.json.decode(raw, type=_Form)  # by itself: the rest may look otherwise in a later version
+        if form.version > VERSION:
+            raise InvalidRequest("This chat was exported by a newer Inglenook.", hint="Update Inglenook.")
+        return msgspec.json.decode(raw, type=ExportedChat)
     except (msgspec.DecodeError, ValueError, RecursionError) as error:
         raise InvalidRequest(f"This is not a chat exported by Inglenook: {error}") from error
-    if exported.version > VERSION:
-        raise InvalidRequest("This chat was exported by a newer Inglenook.", hint="Update Inglenook.")
-    return exported
 
 
 def openai_messages(messages: Sequence[Message]) -> list[dict[str, str]]:

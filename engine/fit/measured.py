@@ -17,6 +17,7 @@ from engine import log
 from engine.errors import EngineError
 from engine.fit.plan_records import Measured
 from engine.fit.speed import HOST_KEY, Ratios
+from engine.newer import is_newer
 from engine.paths import atomic_write
 
 SCHEMA = 1
@@ -77,7 +78,11 @@ class Measurements:
     def _read(self) -> _File:
         assert self._path is not None
         try:
-            found = msgspec.json.decode(self._path.read_bytes(), type=_File)
+            raw = self._path.read_bytes()
+            if is_newer(raw, SCHEMA):
+                self._path = None  # left as it is: a newer program has it; what comes now is kept in memory
+                return _File()
+            found = msgspec.json.decode(raw, type=_File)
         except FileNotFoundError:
             return _File()
         except (OSError, msgspec.DecodeError, UnicodeDecodeError) as error:

@@ -14,12 +14,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from engine import log
-from engine.errors import Cancelled, EngineError, InvalidRequest, StorageFailed
+from engine.errors import Cancelled, EngineError, InvalidRequest
 from engine.events import DownloadChanged, DownloadInfo
 from engine.message import ErrorInfo
 from engine.models import download_state, safe_names
 from engine.models.download_parts import Policy
-from engine.models.download_run import DownloadRun, error_info
+from engine.models.download_run import DownloadRun
 from engine.models.download_state import FolderLock, SavedDownload, SavedFile
 from engine.models.hub_names import HubFile, ModelSet, is_gguf
 from engine.models.not_gguf import shown
@@ -191,11 +191,7 @@ class Downloads:
                     id=folder.name, repo="", revision="", label=shown(folder.name), endpoint="", files=[]
                 )
                 saved.status = "failed"
-                saved.error = error_info(
-                    StorageFailed(
-                        "What was stored of this download cannot be read", hint="Cancel it to delete its parts."
-                    )
-                )
+                saved.error = download_state.why_unusable(folder)
             elif saved.status != "failed":
                 # also what was running: the network waits for the user
                 saved.status = "paused"

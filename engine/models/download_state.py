@@ -128,6 +128,10 @@ class SavedDownload(msgspec.Struct, omit_defaults=True):
         )
 
 
+class _Form(msgspec.Struct):
+    version: int = 0
+
+
 def staging_folder(models: Path) -> Path:
     """Raises StorageFailed where a link or a file has its name."""
     folder = models / STAGING
@@ -187,6 +191,19 @@ def load_all(models: Path) -> list[tuple[Path, SavedDownload | None]]:
             continue
         found.append((folder, _load(folder)))
     return sorted(found, key=lambda pair: pair[1].added if pair[1] else 0.0)
+
+
+def why_unusable(folder: Path) -> ErrorInfo:
+    """Why `load_all` gave None for a folder, and what can be done."""
+    with suppress(OSError, ValueError, RecursionError):
+        form = msgspec.json.decode((folder / STATE_FILE).read_bytes(), type=_Form)
+        if form.version > VERSION:
+            text = "This download was begun by a newer Inglenook"
+            return ErrorInfo(
+                StorageFailed.code, text, "Update Inglenook to go on with it, or cancel it to delete its parts."
+            )
+    text = "What was stored of this download cannot be read"
+    return ErrorInfo(StorageFailed.code, text, "Cancel it to delete its parts.")
 
 
 def _load(folder: Path) -> SavedDownload | None:

@@ -16,6 +16,7 @@ import msgspec
 
 from engine import log
 from engine.models.library_index import FileStamp
+from engine.newer import is_newer
 from engine.paths import atomic_write, free_name, time_stamp
 
 SCHEMA = 1
@@ -60,6 +61,7 @@ class LibraryRecords:
         self._lock = threading.RLock()
         self._stamp: tuple[int, int] | None = None
         self._data = _Stored()
+        self._keep_off = False
         self._by_name: dict[tuple[str, int], list[FileRecord]] = {}
         #: another number after every change
         self.version = 0
@@ -165,12 +167,19 @@ class LibraryRecords:
     def _read(self) -> None:
         self._stamp = self._disk_stamp()
         try:
-            self._data = msgspec.json.decode(self._path.read_bytes(), type=_Stored)
+            raw = self._path.read_bytes()
+            self._keep_off = is_newer(raw, SCHEMA)
+            # what is understood of a newer file is used; what changes holds until the program ends
+            self._data = msgspec.json.decode(raw, type=_Stored)
         except FileNotFoundError:
             self._data = _Stored()
         except OSError as error:
             _log.warning("the records of models cannot be read: %s", error)
         except (ValueError, RecursionError) as error:
+            if self._keep_off:
+                self._data = _Stored()
+                self._index()
+                return
             kept = free_name(self._path.with_name(f"{self._path.name}.damaged-{time_stamp()}"))
             _log.warning("the records of models were damaged (%s), kept as %s", error, kept.name)
             try:
@@ -190,6 +199,8 @@ class LibraryRecords:
 
     def _save(self) -> None:
         self._index()
+        if self._keep_off:
+            return
         text = {path: record for path, record in self._data.files.items() if _is_text(path)}
         used = {path: when for path, when in self._data.used.items() if _is_text(path)}
         stored = _Stored(SCHEMA, text, [path for path in self._data.imported if _is_text(path)], used)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import socket
+import sqlite3
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,10 @@ from desktop import update_desk
 from desktop.views.settings.about_section import AboutSection, outside
 from engine import updates
 from engine.errors import UpdateCheckFailed
+from engine.paths import resolve
 from engine.settings import Settings
+from engine.store.chats import ChatStore
+from engine.store.migrations import SCHEMA
 
 FEED = "https://example.org/latest.json"
 NEWER = json.dumps({"version": "9999.1", "page": "https://example.org/9999.1", "released": "2026-12-01"}).encode()
@@ -158,3 +162,52 @@ def test_folders_that_lie_apart_are_all_named(tmp_path: Path) -> None:
     home = tmp_path / "data"
     apart = (tmp_path / "config", home / "logs", tmp_path / "cache", tmp_path / "cache" / "x")
     assert outside(home, apart) == [tmp_path / "config", tmp_path / "cache"]
+
+
+# ------------------------------------------------------------------ an older version over a newer profile
+
+
+def test_chats_of_a_newer_version_are_refused_in_words(shell, home: Path) -> None:
+    """After a downgrade: the window opens, says what happened and what to do, and keeps what is typed."""
+    paths = resolve(home).ensure()
+    store = ChatStore(paths.database)
+    store.create_chat("kept")
+    store.close()
+    with sqlite3.connect(paths.database) as other:
+        other.execute(f"PRAGMA user_version = {SCHEMA + 1}")
+    other.close()
+    before = paths.database.read_bytes()
+    running = shell()
+    running.wait(running.view.banner.isVisible)
+    words = running.view.banner.words
+    assert words.title == "These chats were written by a newer Inglenook"
+    assert str(paths.database) in words.text
+    assert words.hint == "Update Inglenook, or start with another home folder. The file was not changed."
+    running.send("typed all the same")
+    running.wait(running.view.banner.isVisible)
+    assert running.view.banner.words.title == "These chats were written by a newer Inglenook"
+    running.close()
+    assert "typed all the same" in (paths.data / "drafts.json").read_text(encoding="utf-8")
+    assert paths.database.read_bytes() == before
+
+
+def test_other_files_of_a_newer_version_are_told_in_the_window(shell, home: Path) -> None:
+    paths = resolve(home).ensure()
+    (paths.data / "bench.json").write_text('{"schema": 99}')
+    running = shell()
+    running.wait(running.view.notice.isVisible)
+    assert "A newer Inglenook has kept the measurements of models" in running.view.notice.words.text
+
+
+@pytest.mark.parametrize("text", ['{"schema": 2, "chats": {"0": "later"}}', "{ damaged", "[1]", "[" * 9999])
+def test_drafts_in_another_form_are_kept_under_another_name(shell, home: Path, text: str) -> None:
+    paths = resolve(home).ensure()
+    drafts = paths.data / "drafts.json"
+    drafts.write_text(text)
+    running = shell()
+    running.view.composer.edit.setPlainText("new")
+    running.wait(lambda: not drafts.exists() or "new" in drafts.read_text(encoding="utf-8"))
+    running.close()
+    assert "new" in drafts.read_text(encoding="utf-8")
+    (kept,) = paths.data.glob("drafts.json.unread-*")
+    assert kept.read_text() == text

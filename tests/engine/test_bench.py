@@ -139,7 +139,7 @@ def test_the_history_is_bounded_for_each_kind_and_in_all(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize(
-    "data", [b"{", b"[]", b'{"schema":1,"results":[{"model":1}]}', b'{"schema":99,"results":[]}', b"\xff"]
+    "data", [b"{", b"[]", b'{"schema":1,"results":[{"model":1}]}', b'{"schema":0,"results":[]}', b"\xff"]
 )
 def test_a_damaged_history_is_started_anew(tmp_path: Path, data: bytes) -> None:
     path = tmp_path / "bench.json"
