@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from concurrent.futures import Future
+from concurrent.futures import CancelledError, Future
 from typing import Any, TypeVar
 
 import msgspec
@@ -23,6 +23,8 @@ from engine.trace import Lost, Step, Trace
 from engine.worker import protocol
 
 T = TypeVar("T")
+#: a piece of work on the engine thread, that may give the next one
+_Work = Callable[[ChatStore], Any]
 _LOST = {"chat": "The chat of this answer was deleted", "message": "This answer was deleted"}
 
 
@@ -70,8 +72,38 @@ class Traces:
         return self._run(lambda store: store.traces.usage())
 
     def clear(self) -> Future[None]:
-        """Forget all stored traces. The answers stay."""
-        return self._run(lambda store: store.traces.clear())
+        """Forget all traces that are stored now, and give their space back. The answers stay.
+
+        It is done in pieces; what else has to get to the disk gets its turn in between.
+        """
+
+        def forget(store: ChatStore, last: int | None = None) -> _Work | None:
+            more = store.traces.clear_some(last)
+            return shrink if more is None else lambda again: forget(again, more)
+
+        def shrink(store: ChatStore) -> _Work | None:
+            return shrink if store.traces.shrink_some(busy=bool(self._answers.running())) else None
+
+        result: Future[None] = Future()
+        self._in_pieces(forget, result)
+        return result
+
+    def _in_pieces(self, work: _Work, result: Future[None]) -> None:
+        """Do a piece of work, then the one that it gives, until it gives none."""
+
+        def done(future: Future[_Work | None]) -> None:
+            error = CancelledError() if future.cancelled() else future.exception()
+            if error is not None:
+                result.set_exception(error)
+            elif (more := future.result()) is not None:
+                self._in_pieces(more, result)
+            else:
+                result.set_result(None)
+
+        try:
+            self._run(work).add_done_callback(done)
+        except RuntimeError as error:  # the engine has ended
+            result.set_exception(error)
 
     # -------------------------------------------------------------- from another token
 

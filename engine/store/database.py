@@ -102,6 +102,7 @@ class Database:
 
     def _prepare(self) -> None:
         for pragma in (
+            "auto_vacuum = INCREMENTAL",  # of a new file; before the first thing that is written into it
             "journal_mode = WAL",
             "synchronous = FULL",
             "fullfsync = ON",  # macOS: fsync alone leaves data in the drive's cache
@@ -185,6 +186,29 @@ class Database:
                 copy.execute("PRAGMA journal_mode = DELETE")
             finally:
                 copy.close()
+
+    def shrink_some(self, most_bytes: int, *, at_once_bytes: int) -> bool:
+        """Give up to `most_bytes` that are free in the file back to the disk; whether there may be more.
+
+        A file that was made before this could be done in pieces is written anew instead, if what is in it is at most
+        `at_once_bytes`.
+
+        Raises:
+            StorageFailed, DiskFull, DatabaseDamaged
+        """
+        page, free = self.value("PRAGMA page_size"), self.value("PRAGMA freelist_count")
+        if not free:
+            self.rows("PRAGMA wal_checkpoint(TRUNCATE)")  # only now the file gets shorter
+            return False
+        if self.value("PRAGMA auto_vacuum") == 2:
+            with known_errors(self.path):  # as a script: else Python stops after one page
+                self._connection.executescript(f"PRAGMA incremental_vacuum({max(1, most_bytes // page)})")
+            return bool(self.value("PRAGMA freelist_count") < free)
+        if (self.value("PRAGMA page_count") - free) * page <= at_once_bytes:
+            self.run("PRAGMA auto_vacuum = INCREMENTAL")
+            self.run("VACUUM")
+            self.rows("PRAGMA wal_checkpoint(TRUNCATE)")
+        return False
 
     def is_sound(self) -> bool:
         """SQLite's own quick check of all pages; reads the whole file."""

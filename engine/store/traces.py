@@ -8,6 +8,11 @@ from engine.errors import DiskFull, StorageFailed
 from engine.store.database import Database
 from engine.trace import Lost
 
+#: what is deleted in one piece
+_PIECE_BYTES, _MOST_ROWS = 4 << 20, 500
+#: a file of before, that cannot give back in pieces, is written anew while nothing else is, where it is no larger
+_AT_ONCE_BYTES = 64 << 20
+
 
 class TraceStore:
     """Works on the chats' own database, on its thread. Raises what `ChatStore` raises.
@@ -64,8 +69,40 @@ class TraceStore:
         count, n_bytes = self._db.rows("SELECT count(*), coalesce(sum(n_bytes), 0) FROM traces")[0]
         return count, n_bytes
 
-    def clear(self) -> None:
-        """Forget all, and give the space back to the disk."""
-        self._db.run("DELETE FROM traces")
+    # ------------------------------------------------------------------ all of them
+
+    # Both work in pieces of a few MiB, as much as the disk takes in a moment: what was deleted is overwritten, and in
+    # between an answer that is being written has to get to the disk.
+
+    def clear_some(self, last: int | None = None) -> int | None:
+        """Forget some of the traces up to number `last`, the oldest first.
+
+        Args:
+            last: as the call before gave it; None at first: those that are there now.
+
+        Returns:
+            `last`, None where all of them are gone.
+        """
+        if last is None:
+            last = self._db.value("SELECT max(number) FROM traces")
+        n_bytes, upto = 0, None
+        for number, size in self._db.rows(
+            f"SELECT number, n_bytes FROM traces WHERE number <= ? ORDER BY number LIMIT {_MOST_ROWS}", (last,)
+        ):
+            if upto is not None and n_bytes + size > _PIECE_BYTES:
+                break
+            n_bytes, upto = n_bytes + size, number
+        if upto is None:
+            return None
+        self._db.run("DELETE FROM traces WHERE number <= ?", (upto,))
+        return last if upto != last else None
+
+    def shrink_some(self, *, busy: bool) -> bool:
+        """Give some of the space back to the disk that is free in the file. busy: something is being written now.
+
+        Returns:
+            Whether there may be more of it.
+        """
         with suppress(DiskFull, StorageFailed):  # then the space is used for what comes next
-            self._db.run("VACUUM")
+            return self._db.shrink_some(_PIECE_BYTES, at_once_bytes=0 if busy else _AT_ONCE_BYTES)
+        return False

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 import math
+import os
+import sqlite3
+import sys
 import time
 from collections.abc import Callable, Iterator
 from itertools import pairwise
@@ -12,10 +15,12 @@ from typing import Any
 
 import pytest
 from cli_runner import run as run_cli
+from store_help import grow, one_transaction
 
 from engine import events
 from engine.errors import Gone, InvalidRequest
 from engine.sampling import SamplingParams
+from engine.store.chats import ChatStore
 from engine.trace import Step, Trace
 
 QUESTION = "Why did my Kubernetes pod restart?"
@@ -297,6 +302,58 @@ def test_the_oldest_go_and_all_can_go(loaded: Any) -> None:
     loaded.engine.traces.clear().result(5)
     assert loaded.engine.traces.usage().result(5) == (0, 0)
     assert loaded.engine.traces.get(answers[-1].id).result(5) is None
+
+
+@pytest.mark.serial
+def test_while_all_are_removed_an_answer_still_gets_to_the_disk(home: Path, watched: Callable[..., Any]) -> None:
+    """Hundreds of MiB of traces: what is written meanwhile is never more than 2 s behind on disk."""
+    script = json.dumps({"answers": [{"text": "word " * 3000, "delay_s": 0.01}]})
+    w = watched(worker_command=[sys.executable, "-m", "engine.worker.fake", "--script", script])
+    model = home / "any.gguf"
+    model.write_bytes(b"GGUF")
+    w.load(model)
+    old = w.engine.chats.create().result(10).id
+
+    def fill(store: ChatStore) -> None:
+        ids = grow(store, old, 500)
+        for message_id in ids[1::2]:
+            store.traces.put(message_id, os.urandom(1 << 20), 1 << 40)
+
+    w.engine.chats._run(lambda store: one_transaction_of(store, fill)).result(120)
+    assert w.engine.traces.usage().result(10)[1] >= 250 << 20
+    chat = w.engine.chats.send(None, "Hi").result(10).chat_id
+    w.wait(events.GenerationStep, lambda e: isinstance(e.step, events.Token) and e.step.index > 20)
+    database = next(home.rglob("chats.db"))
+    clearing = w.engine.traces.clear()
+    turns = [w.engine.chats.open(chat)]
+    worst, seen = 0.0, {0: time.monotonic()}  # characters -> when they came
+    with sqlite3.connect(f"file:{database}?mode=ro", uri=True) as other:
+        while not clearing.done():
+            now = time.monotonic()
+            n_written = sum(len(e.step.text) for e in w.events if isinstance(e, events.GenerationStep) and text(e))
+            seen[n_written] = now
+            stored = json.loads(other.execute("SELECT parts FROM messages ORDER BY id DESC LIMIT 1").fetchone()[0])
+            n_stored = sum(len(part["text"]) for part in stored)
+            worst = max(worst, now - min((at for n, at in seen.items() if n > n_stored), default=now))
+            time.sleep(0.02)
+            if turns[-1].done():
+                turns.append(w.engine.chats.open(chat))
+    other.close()
+    clearing.result(1)
+    assert w.engine.chats.generating(), "the answer is still being written, so all of this was meanwhile"
+    assert worst < 2.0
+    assert len(turns) > 10, "others had their turn in between"
+    assert w.engine.traces.usage().result(10) == (0, 0) and database.stat().st_size < 16 << 20
+    w.engine.chats.stop()
+
+
+def text(event: events.GenerationStep) -> bool:
+    return isinstance(event.step, events.Token)
+
+
+def one_transaction_of(store: ChatStore, work: Callable[[ChatStore], None]) -> None:
+    with one_transaction(store):
+        work(store)
 
 
 def test_export_and_command_line(loaded: Any, home: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from store_help import grow
+from store_help import grow, one_transaction
 
 from engine.events import Candidate, Marks, Stage, TokenDetail
 from engine.message import PromptMessage, Reread
@@ -152,7 +153,7 @@ def test_one_trace_for_a_message_and_the_oldest_go(store: ChatStore) -> None:
     assert store.traces.get(first) is None and store.traces.usage() == (1, 220)
     store.traces.put(first, b"e" * 251, 250)
     assert store.traces.get(first) is None and store.traces.get(second) is not None, "too large for anything to go"
-    store.traces.clear()
+    assert store.traces.clear_some() is None
     assert store.traces.usage() == (0, 0)
 
 
@@ -166,3 +167,50 @@ def test_a_trace_goes_with_its_message(store: ChatStore) -> None:
     assert store.traces.usage() == (0, 0)
     store.traces.put(answer, b"x", 100)
     assert store.traces.usage() == (0, 0), "the message is gone"
+
+
+def fill(store: ChatStore, n: int, size: int) -> None:
+    """So many traces of so many bytes."""
+    chat = store.create_chat().id
+    with one_transaction(store):
+        for message_id in grow(store, chat, 2 * n)[1::2]:
+            store.traces.put(message_id, os.urandom(size), 1 << 40)
+
+
+def test_all_go_in_pieces_and_the_file_gets_small(store: ChatStore, tmp_path: Path) -> None:
+    fill(store, 30, 1 << 20)
+    lasts, counts = [store.traces.clear_some()], [store.traces.usage()[0]]
+    fill(store, 2, 100)  # these came while they were forgotten
+    while lasts[-1] is not None:
+        lasts.append(store.traces.clear_some(lasts[-1]))
+        counts.append(store.traces.usage()[0])
+    assert len(lasts) == 8 and counts[0] == 26, "at most 4 MiB at a time"
+    assert counts[-1] == 2, "only what was there at first goes"
+    n_pieces = 1
+    while store.traces.shrink_some(busy=True):
+        n_pieces += 1
+    assert n_pieces > 5
+    assert (tmp_path / "chats.db").stat().st_size < 1 << 20
+    assert store.is_sound()
+
+
+def test_one_that_is_larger_than_a_piece_goes_too(store: ChatStore) -> None:
+    fill(store, 2, 5 << 20)
+    last = store.traces.clear_some()
+    assert last is not None and store.traces.usage()[0] == 1
+    assert store.traces.clear_some(last) is None and store.traces.usage()[0] == 0
+    assert store.traces.clear_some() is None, "nothing to forget"
+
+
+def test_a_file_of_before_is_written_anew_only_while_nothing_else_is(store: ChatStore, tmp_path: Path) -> None:
+    store._db.run("PRAGMA auto_vacuum = NONE")
+    store._db.run("VACUUM")
+    fill(store, 6, 1 << 20)
+    while store.traces.clear_some() is not None:
+        pass
+    file = tmp_path / "chats.db"
+    assert not store.traces.shrink_some(busy=True)
+    assert store._db.value("PRAGMA freelist_count") > 0, "not now: it would hold up an answer"
+    assert not store.traces.shrink_some(busy=False)
+    assert store._db.value("PRAGMA freelist_count") == 0 and file.stat().st_size < 1 << 20
+    assert store._db.value("PRAGMA auto_vacuum") == 2, "from now on in pieces"
