@@ -28,6 +28,7 @@ FIRST_DATE = 1_767_225_600
 """The date of all files where git cannot tell that of the last commit: the beginning of 2026."""
 
 MANIFEST = "manifest.json"
+BILL = "inglenook.cdx.json"
 
 
 @dataclass(frozen=True)
@@ -165,6 +166,16 @@ def lay_out(made: PackagePlace) -> None:
         parts.sort_libraries(internal)
         parts.strip_debug(parts.pythons_own(internal))
     parts.remove_empty_folders(made.frozen)
+    list_parts(made)
+
+
+def list_parts(made: PackagePlace) -> None:
+    """Put the licences of all parts into the program, and write the bill of materials beside its folder."""
+    say("gathering the licences of all parts")
+    env = {**os.environ, "PYTHONPATH": str(made.root), "PYTHONDONTWRITEBYTECODE": "1", "PYTHONUTF8": "1"}
+    command: list[str | Path] = [made.python, made.root / "packaging" / "bill.py", made.internal]
+    command += [made.root / "build" / "freeze", made.frozen.parent / BILL, str(source_date(made.root))]
+    run_logged(made, "gathering the licences", command, env=env, advice="a part has none; the log names it")
 
 
 # ------------------------------------------------------------------ checks
@@ -252,7 +263,7 @@ def size(folder: Path) -> tuple[int, int]:
 
 def self_test(frozen: Path) -> None:
     """Run the frozen program's own test without this environment. Raises StepError with its words."""
-    program = frozen / ("inglenook-console.exe" if os.name == "nt" else "inglenook")
+    program = frozen / ("inglenook-cli.exe" if os.name == "nt" else "inglenook")
     began = time.monotonic()
     kept = ("SYSTEMROOT", "TEMP", "TMP", "USERPROFILE", "HOME") if os.name == "nt" else ("HOME",)
     env = {name: os.environ[name] for name in kept if name in os.environ}

@@ -76,7 +76,7 @@ def frozen_program(place: Place, *, keep: bool) -> Path:
 
 def bills(place: Place) -> list[Path]:
     """The list of all parts (CycloneDX), copied beside the packages."""
-    source = place.root / "build" / "frozen" / "inglenook.cdx.json"
+    source = place.root / "build" / "frozen" / door_frozen.BILL
     target = place.root / "dist" / source.name
     target.parent.mkdir(exist_ok=True)
     target.write_bytes(source.read_bytes())

@@ -92,7 +92,11 @@ class AboutSection(Section):
         self.check = QPushButton("Check for updates")
         self.check.setObjectName("check_for_updates")
         self.check.clicked.connect(desk.ask)
-        self.add(_line(self.version, self.open_page, self.check))
+        self.licences = QPushButton("Licences")
+        self.licences.setObjectName("open_licences")
+        self.licences.setToolTip("What Inglenook is made with, and under which licences")
+        self.licences.clicked.connect(self._on_licences)
+        self.add(_line(self.version, self.open_page, self.check, self.licences))
         self.status = self.note("")
         self.status.setObjectName("update_status")
         self.status.setTextFormat(Qt.TextFormat.PlainText)
@@ -131,6 +135,11 @@ class AboutSection(Section):
         update = self._desk.update
         if update is not None:
             QDesktopServices.openUrl(QUrl(update.page, QUrl.ParsingMode.StrictMode))
+
+    def _on_licences(self) -> None:
+        from desktop.views.settings.licences_dialog import LicencesDialog
+
+        LicencesDialog(self._bridge, self.window()).show()
 
     def _on_daily(self, on: bool) -> None:
         if self._loading:
