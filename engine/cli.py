@@ -54,10 +54,14 @@ def _run(words: list[str]) -> int:
             from engine import cli_updates
 
             return cli_updates.run()
-        if options.self_test or options.command == "doctor":
+        if options.self_test:
+            from engine import cli_self_test
+
+            return cli_self_test.run()
+        if options.command == "doctor":
             from engine import cli_doctor
 
-            return cli_doctor.self_test() if options.self_test else cli_doctor.doctor(options.json)
+            return cli_doctor.doctor(options.json)
         if options.command == "chat":
             from engine import cli_chat
 

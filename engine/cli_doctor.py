@@ -1,14 +1,10 @@
-"""`inglenook doctor` and `inglenook --self-test`: what is here, and does it work."""
+"""`inglenook doctor`: what is here, and in which state."""
 
 from __future__ import annotations
 
-import importlib.util
-import os
 import platform
 import sqlite3
-import subprocess
 import sys
-import tempfile
 from collections.abc import Iterator
 from importlib import metadata
 from pathlib import Path
@@ -21,17 +17,11 @@ from engine import backend_words, hardware
 from engine import paths as places
 from engine.cli_output import error_record, exit_status, for_terminal, json_line
 from engine.cli_worker import CliWorker
-from engine.errors import EngineError, ModelNotFound
-from engine.events import Done, Hello, Loaded
-from engine.message import PromptMessage
+from engine.errors import EngineError
 from engine.models import gguf, starter
-from engine.sampling import SamplingParams
 from engine.store.migrations import SCHEMA
-from engine.worker import protocol
 
 _PACKAGES = ("llama_cpp_python", "PySide6_Essentials", "msgspec", "Jinja2", "psutil", "nvidia-ml-py", "numpy")
-_WINDOW_TIMEOUT_S = 60
-_SELF_TEST_TOKENS = 8
 
 
 def _write(text: str = "") -> None:
@@ -175,69 +165,3 @@ def _lines(report: dict[str, Any]) -> Iterator[str]:
     yield f"Database       {report['database']['state']}: {report['database']['text']}"
     for name, path in report["paths"].items():
         yield f"  {name:<12} {path}"
-
-
-# ------------------------------------------------------------------ self-test
-
-
-def self_test() -> int:
-    """Loads llama.cpp and the starter model, generates, opens a window where Qt is installed. The exit status.
-
-    Raises:
-        EngineError: the first step that failed.
-    """
-    _write(f"Inglenook {engine.__version__}, Python {platform.python_version()}, {platform.platform()}")
-    path = starter.find(places.resolve().models)
-    if path is None:
-        raise ModelNotFound(
-            "The starter model is not installed", hint="Set INGLENOOK_STARTER to a GGUF file.", details={}
-        )
-    with CliWorker() as worker:
-        hello = worker.hello
-        assert isinstance(hello, Hello)
-        _write(f"ok  llama.cpp {hello.llama_cpp}, backends {', '.join(hello.backends)}")
-        _write(f"ok  computes on {backend_words.summary(hello.cpu_module, hello.add_ons)}")
-        for device in hello.devices:
-            _write(f"ok  device {device.name}: {device.description}")
-        for event in worker.run(protocol.Load(id="load", path=str(path), n_ctx=512, n_slots=1)):
-            if isinstance(event, Loaded):
-                _write(f"ok  loaded {starter.NAME} {event.model.quantization} in {event.model.load_s:.2f} s")
-        done = _generate(worker)
-    if done.usage.completion_tokens < 1:
-        _write("failed  the model wrote nothing")
-        return 1
-    _write(f"ok  wrote {done.usage.completion_tokens} tokens: {done.text!r}")
-    return _window_test()
-
-
-def _generate(worker: CliWorker) -> Done:
-    request = protocol.Generate(
-        id="generate",
-        messages=(PromptMessage(role="user", content="Say hello."),),
-        sampling=SamplingParams(temperature=0.0, seed=1, max_tokens=_SELF_TEST_TOKENS),
-    )
-    *_, last = worker.run(request)
-    assert isinstance(last, Done)
-    return last
-
-
-def _window_test() -> int:
-    frozen = bool(getattr(sys, "frozen", False))
-    if not frozen and (importlib.util.find_spec("PySide6") is None or importlib.util.find_spec("desktop") is None):
-        _write("--  no window: PySide6 is not installed")
-        return 0
-    command = [sys.executable, *([] if frozen else ["-m", "desktop"]), "--self-test-window"]
-    with tempfile.TemporaryDirectory(prefix="inglenook-", ignore_cleanup_errors=True) as home:
-        env = {**os.environ, "QT_QPA_PLATFORM": "offscreen", places.HOME_VARIABLE: home}
-        try:
-            done = subprocess.run(command, env=env, capture_output=True, timeout=_WINDOW_TIMEOUT_S, check=False)
-        except subprocess.TimeoutExpired:
-            _write(f"failed  the window did not open within {_WINDOW_TIMEOUT_S} s")
-            return 1
-    words = done.stdout.decode("utf-8", "replace").strip()
-    if done.returncode == 0:
-        _write(f"ok  window opened{': ' + words if words else ''}")
-        return 0
-    _write(f"failed  the window did not open (exit code {done.returncode})")
-    _write((done.stderr.decode("utf-8", "replace").strip() or words)[-2000:])
-    return 1

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import sqlite3
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -98,9 +101,18 @@ def test_the_real_database_is_understood(home: Path) -> None:
 def test_self_test(home: Path) -> None:
     done = run("--self-test")
     assert done.returncode == 0, done.stdout + done.stderr
-    for word in ("llama.cpp", "device", "loaded", "wrote", "window"):
+    for word in (
+        "llama.cpp",
+        "computes on CPU",
+        "device",
+        "loaded",
+        "layers on CPU",
+        "wrote 8 tokens",
+        "window opened",
+    ):
         assert word in done.stdout
     assert "failed" not in done.stdout
+    assert done.stdout.endswith("all of it works\n")
 
 
 def test_self_test_without_the_starter(tmp_path: Path, starter_model: Path) -> None:
@@ -111,3 +123,29 @@ def test_self_test_without_the_starter(tmp_path: Path, starter_model: Path) -> N
     done = run("--self-test", env={"INGLENOOK_STARTER": str(damaged)})
     assert done.returncode == 5
     assert "damaged" in done.stderr or "cut short" in done.stderr
+    assert "failed" in done.stdout
+    assert "ok  window opened" in done.stdout, "what comes after a failure is tried too"
+
+
+def test_self_test_without_a_usable_llama_cpp(tmp_path: Path) -> None:
+    package = tmp_path / "broken" / "llama_cpp"
+    package.mkdir(parents=True)
+    (package / "__init__.py").write_text("")
+    (package / "llama_cpp.py").write_text("raise OSError('libllama.so: cannot open shared object file')\n")
+    done = run("--self-test", env={"PYTHONPATH": f"{package.parent}:{Path.cwd()}", "PYTHONSAFEPATH": "1"})
+    assert done.returncode == 13, done.stdout + done.stderr
+    assert "failed  llama.cpp cannot be loaded" in done.stdout
+    assert "libllama.so: cannot open shared object file" in done.stdout, "the reason is said"
+    assert "Traceback" not in done.stdout + done.stderr
+
+
+def test_self_test_without_a_place_for_temporary_files(home: Path) -> None:
+    nowhere = dict.fromkeys(("TMPDIR", "TEMP", "TMP"), "/nonexistent")
+    script = "import sys, tempfile; tempfile._candidate_tempdir_list = lambda: ['/nonexistent']\n"
+    script += "from engine.cli import main; sys.exit(main(['--self-test']))"
+    done = subprocess.run(
+        [sys.executable, "-c", script], env={**os.environ, **nowhere}, capture_output=True, text=True, timeout=120
+    )
+    assert done.returncode == 1
+    assert "failed  There is no folder for temporary files" in done.stdout
+    assert "Traceback" not in done.stdout + done.stderr
