@@ -149,8 +149,8 @@ class Traces:
         """Choose token `index` of an answer again, with other settings but the same random number. Nothing is stored.
 
         The prompt and the tokens before it are read from what is in the context, as far as they are still there. With
-        the settings of the answer the same token comes again, but for rounding; with Mirostat, which learns from what
-        it has drawn, that is not so.
+        the settings of the answer the same token comes again, but for rounding. Mirostat has learned from the tokens
+        before it, as it would have with these settings.
 
         Args:
             index: 0 for the first token; the number of steps: what came behind the last one.
@@ -174,6 +174,7 @@ class Traces:
                 forced=tuple(step.token_id for step in steps),
                 n_draws=sum(map(_drew, steps)),
                 n_xtc_draws=sum(map(_asked_xtc, steps)),
+                surprises=tuple(_surprise(step) for step in steps if not step.forced and step.detail is not None),
                 **request_fields(trace.answer_format),
             )
             self._model.submit(request, lambda event: _take_step(result, index, event))
@@ -261,6 +262,12 @@ def _instead(step: Step | None, token_id: int) -> tuple[Step, ...]:
 def _drew(step: Step) -> bool:
     """Whether a random number was used up for it: not where it was forced, or greedy."""
     return not step.forced and (step.detail is None or step.detail.draw_to > 0)
+
+
+def _surprise(step: Step) -> float:
+    """Of the token among what was left when it was drawn, in bits."""
+    chosen_p = step.detail.chosen_p if step.detail is not None else 1.0
+    return -math.log2(chosen_p) if 0 < chosen_p < 1 else 0.0
 
 
 def _asked_xtc(step: Step) -> bool:

@@ -204,6 +204,7 @@ class Owner:
         sampler = loaded.llama.sampler(params, held, trace=request.trace)
         sampler.accept_prompt(prompt.tokens)
         sampler.pass_draws(request.n_draws, request.n_xtc_draws)
+        sampler.learn(request.surprises)
         splitter = ThinkSplitter(
             prompt.opened_thinking_tag or known_tag,
             opened=bool(prompt.opened_thinking_tag),

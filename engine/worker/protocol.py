@@ -100,6 +100,8 @@ class Generate(Request, frozen=True):
         forced: tokens with which the answer begins. They are taken as if they had been chosen, but nothing is drawn for
             them. An end of generation may only be the last of them.
         n_draws, n_xtc_draws: so many random numbers of the draw, and of XTC, are passed over before the first one.
+        surprises: of the tokens that were chosen before, in bits, as they were drawn (0 where one was left): Mirostat
+            goes on as if it had chosen them.
     """
 
     messages: tuple[PromptMessage, ...] = ()
@@ -117,6 +119,7 @@ class Generate(Request, frozen=True):
     forced: tuple[int, ...] = ()
     n_draws: int = 0
     n_xtc_draws: int = 0
+    surprises: tuple[float, ...] = ()
 
 
 class Prioritize(Request, frozen=True):

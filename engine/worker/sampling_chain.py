@@ -29,6 +29,8 @@ _L: Any = _llama
 #: llama.cpp draws a seed of its own for this value (`get_rng_seed`), so it cannot be used as a fixed seed
 _RANDOM_SEED = 0xFFFFFFFF
 _MIROSTAT_M = 100
+#: a state of Mirostat in which it leaves both of two tokens
+_MANY = 20.0
 #: stages that change logits; the others rule tokens out
 _CHANGES = ("logit_bias", "penalties", "dry")
 _DRAW = "draw"
@@ -56,6 +58,7 @@ class SamplerChain:
         trace: bool = False,
     ) -> None:
         self._handle: Any = None
+        self._params = params
         self.constraint, self._n_vocab = constraint, n_vocab
         self._candidates = Candidates(n_vocab if constraint is not None else 0)
         self._ahead: Choice | None = None
@@ -136,8 +139,10 @@ class SamplerChain:
         return None if self._probes is None else self._probes.drawn()
 
     def pass_draws(self, n_draws: int, n_xtc_draws: int = 0) -> None:
-        """Go on in the random numbers as if so many tokens had been drawn, and XTC had been asked so often. Mirostat,
-        which learns from each draw, is left as it is."""
+        """Go on in the random numbers as if so many tokens had been drawn, and XTC had been asked so often.
+
+        For Mirostat see `learn`.
+        """
         names = self.names() if n_draws or n_xtc_draws else []
         for name, count in (("dist", n_draws), ("xtc", n_xtc_draws)):
             if name not in names:
@@ -147,6 +152,27 @@ class SamplerChain:
                 two = (_L.llama_token_data * 2)()
                 array = _L.llama_token_data_array(data=two, size=2, selected=-1, sorted=True)
                 _L.llama_sampler_apply(sampler, ctypes.byref(array))
+
+    def learn(self, surprises: Sequence[float]) -> None:
+        """Bring Mirostat to where it is after it has chosen tokens of these surprises, in bits."""
+        names = self.names() if surprises else []
+        name = next((name for name in names if name.startswith("mirostat")), "")
+        if not name:
+            return
+        sampler = _L.llama_sampler_chain_get(self._handle, names.index(name))
+        tau, eta = self._params.mirostat_tau, self._params.mirostat_eta
+        mu = _mirostat_mu(sampler, 3 if name == "mirostat" else 2, tau, eta)
+        if mu is None:
+            return
+        state = mu.value
+        for surprise in surprises:
+            state -= eta * (surprise - tau)
+            if surprise > 0:  # of one token that is left nothing is drawn
+                mu.value = _MANY
+                two = (_L.llama_token_data * 2)((0, 0.0, 0.0), (1, -1.0, 0.0))
+                array = _L.llama_token_data_array(data=two, size=2, selected=-1, sorted=True)
+                _L.llama_sampler_apply(sampler, ctypes.byref(array))
+        mu.value = state
 
     def _hiding(self, context: Any, row: int, choice: Choice) -> int:
         logits = self._candidates.row(_logits(context, row))
@@ -273,6 +299,20 @@ class SamplerChain:
             self._add(_L.llama_sampler_init_min_p(params.min_p, 1), "min_p")
         if params.xtc_probability > 0:
             self._add(_L.llama_sampler_init_xtc(params.xtc_probability, params.xtc_threshold, 1, seed), "xtc")
+
+
+def _mirostat_mu(sampler: Any, at: int, tau: float, eta: float) -> ctypes.c_float | None:
+    """The state of a Mirostat that has chosen nothing yet; None where it is not found.
+
+    llama.cpp shows it to nobody. It stands behind tau and eta, which are in place `at`, and in version 1 behind the
+    number of tokens that are looked at.
+    """
+    behind = 1 if at == 3 else 0
+    fields = (ctypes.c_float * (at + 3 + behind)).from_address(sampler.contents.ctx)
+    given = (ctypes.c_float * 3)(tau, eta, 2 * ctypes.c_float(tau).value)
+    if [fields[at], fields[at + 1], fields[at + 2 + behind]] != list(given):
+        return None
+    return ctypes.c_float.from_address(ctypes.addressof(fields) + 4 * (at + 2 + behind))
 
 
 def _made(sampler: Any) -> Any:

@@ -236,6 +236,18 @@ def test_a_step_taken_again_is_the_same_and_with_other_settings_another(loaded: 
         loaded.engine.traces.replay(answer.id, 99, trace.sampling).result(5)
 
 
+def test_a_step_of_mirostat_taken_again_is_the_same(loaded: Any) -> None:
+    sampling = SamplingParams(temperature=1.2, mirostat=2, mirostat_tau=3.0, mirostat_eta=0.3, seed=9, max_tokens=30)
+    loaded.engine.change_settings(sampling=sampling).result(5)
+    _, answer = loaded.answer(QUESTION)
+    trace = trace_of(loaded, answer.id)
+    for index in (1, 11, len(trace.steps) - 1):
+        again = loaded.engine.traces.replay(answer.id, index, trace.sampling).result(20)
+        then = detail(trace.steps[index])
+        assert (again.token_id, again.stages) == (then.token_id, then.stages)
+        assert again.chosen_p == pytest.approx(then.chosen_p, abs=0.01)
+
+
 def test_another_model_cannot_go_on(loaded: Any, scripted_model: Callable[..., dict[str, Any]]) -> None:
     _, answer = loaded.answer(QUESTION)
     loaded.load(scripted_model(["one"])["path"])

@@ -15,7 +15,7 @@ from raw_worker import Answer, RawWorker
 
 QUESTION = "Tell me about the sea, and what lives in it."
 BREAKERS = ["\n", ":", '"', "*"]
-OWN = ("trace", "forced", "n_draws", "n_xtc_draws", "messages", "json_schema")
+OWN = ("trace", "forced", "n_draws", "n_xtc_draws", "surprises", "messages", "json_schema")
 Chain = list[list[Any]]
 
 
@@ -227,6 +227,25 @@ def test_the_random_numbers_can_be_taken_up_later(worker: RawWorker, starter_mod
             draws: dict[str, Any] = {"n_draws": n, "n_xtc_draws": n_xtc}
             again = ask(worker, trace=True, max_tokens=n + 1, forced=whole.ids[:n], **draws, **sampling)
             assert again.ids == whole.ids[: n + 1]
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_mirostat_goes_on_from_what_it_has_learned(worker: RawWorker, starter_model: Path, version: int) -> None:
+    """Step n with the surprises of the tokens before is the step that the answer took: the same tokens are left, and
+    the same one of them is drawn."""
+    fresh(worker, starter_model)
+    sampling = {"seed": 11, "temperature": 1.3, "mirostat": version, "mirostat_tau": 3.0, "mirostat_eta": 0.3}
+    whole = ask(worker, trace=True, max_tokens=30, **sampling)
+    bits = [-math.log2(t["detail"].get("chosen_p", 1.0)) for t in whole.tokens]
+    learned = 0
+    for n in (1, 4, 9, 17, 29):
+        again = ask(worker, trace=True, max_tokens=n + 1, forced=whole.ids[:n], surprises=bits[:n], **sampling)
+        assert again.ids == whole.ids[: n + 1]
+        assert again.tokens[n]["detail"]["stages"] == whole.tokens[n]["detail"]["stages"]
+        assert again.tokens[n]["detail"]["draw_to"] == pytest.approx(whole.tokens[n]["detail"]["draw_to"], abs=1e-3)
+        plain = ask(worker, trace=True, max_tokens=n + 1, forced=whole.ids[:n], **sampling)
+        learned += plain.tokens[n]["detail"]["stages"] != whole.tokens[n]["detail"]["stages"]
+    assert learned, "it is not the same without them"
 
 
 def test_forced_tokens_that_cannot_be(worker: RawWorker) -> None:

@@ -115,7 +115,14 @@ class TraceSection(Section):
             self.clear.setToolTip("They cannot be brought back. The chats stay as they are")
             return
         self._calm()
-        self._bridge.run(self._engine.traces.clear(), lambda _: self.measure(), self.failed.emit, owner=self)
+        self.clear.setEnabled(False)
+        self.used.setText("Removing the traces…")
+
+        def failed(error: BaseException) -> None:
+            self.measure()
+            self.failed.emit(error)
+
+        self._bridge.run(self._engine.traces.clear(), lambda _: self.measure(), failed, owner=self)
 
     def _calm(self) -> None:
         self._timer.stop()
