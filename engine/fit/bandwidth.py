@@ -14,7 +14,7 @@ import threading
 import time
 from typing import Any
 
-from engine.worker.process import child_env, is_frozen
+from engine.worker.process import NO_WINDOW, child_env, is_frozen, own_program
 
 _BLOCK_BYTES = 64 * 1024 * 1024
 _EXTRA_S = 20.0
@@ -49,7 +49,7 @@ def _moment(blocks: list[Any], seconds: float) -> float:
 
 def measured_in_child(seconds: float, threads: int) -> float:
     """`measure` in a process that ends at once; 0 where it fails."""
-    program = [sys.executable, "--bandwidth"] if is_frozen() else [sys.executable, "-m", "engine.fit.bandwidth"]
+    program = [own_program(), *(["--bandwidth"] if is_frozen() else ["-m", "engine.fit.bandwidth"])]
     try:
         done = subprocess.run(
             [*program, str(seconds), str(threads)],
@@ -57,6 +57,7 @@ def measured_in_child(seconds: float, threads: int) -> float:
             timeout=seconds + _EXTRA_S,
             check=True,
             env=child_env(),
+            creationflags=NO_WINDOW,
         )
         return max(0.0, float(json.loads(done.stdout)))
     except (OSError, subprocess.SubprocessError, ValueError):

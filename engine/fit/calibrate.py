@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -27,7 +26,7 @@ from engine.fit.planner import plan
 from engine.sampling import SamplingParams
 from engine.worker import protocol
 from engine.worker.client import WorkerClient
-from engine.worker.process import child_env, is_frozen
+from engine.worker.process import NO_WINDOW, child_env, is_frozen, own_program
 
 _BANDWIDTH_S = 1.5
 #: answers, and tokens of each; the best is the machine's own speed, as with the bandwidth
@@ -95,7 +94,12 @@ def kernel_rates(threads: int) -> dict[str, float]:
     more = ["--kernel-rates"] if is_frozen() else ["-m", "engine.worker.kernel_rates"]
     try:
         done = subprocess.run(
-            [sys.executable, *more, str(threads)], capture_output=True, timeout=_KERNELS_S, check=True, env=child_env()
+            [own_program(), *more, str(threads)],
+            capture_output=True,
+            timeout=_KERNELS_S,
+            check=True,
+            env=child_env(),
+            creationflags=NO_WINDOW,
         )
         found = json.loads(done.stdout)
     except (OSError, subprocess.SubprocessError, ValueError):

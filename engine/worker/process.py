@@ -16,6 +16,10 @@ from engine.worker import windows_job
 
 #: folder that holds the `engine` package
 ROOT = Path(__file__).resolve().parents[2]
+#: a packaged program's other half on Windows: it has a console, and so standard streams that work
+CONSOLE_PROGRAM = "inglenook-cli.exe"
+#: for `subprocess` on Windows: a program with a console shows none when the window starts it
+NO_WINDOW = 0x08000000 if sys.platform == "win32" else 0  # CREATE_NO_WINDOW
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
 
 
@@ -23,9 +27,18 @@ def is_frozen() -> bool:
     return bool(getattr(sys, "frozen", False))
 
 
+def own_program() -> str:
+    """What starts a process of our own without a window: this interpreter, or a packaged program itself."""
+    if is_frozen() and sys.platform == "win32":
+        console = Path(sys.executable).with_name(CONSOLE_PROGRAM)
+        if console.is_file():
+            return str(console)
+    return sys.executable
+
+
 def default_command() -> list[str]:
     """The command of a real worker: this interpreter, or this program itself where it is frozen."""
-    return [sys.executable, "--worker"] if is_frozen() else [sys.executable, "-m", "engine.worker"]
+    return [own_program(), "--worker"] if is_frozen() else [sys.executable, "-m", "engine.worker"]
 
 
 def child_env(extra: Mapping[str, str] | None = None) -> dict[str, str]:
@@ -66,7 +79,7 @@ class Process:
     def __init__(self, command: Sequence[str], env: Mapping[str, str] | None = None) -> None:
         flags = 0
         if sys.platform == "win32":
-            flags = subprocess.CREATE_NO_WINDOW | subprocess.CREATE_NEW_PROCESS_GROUP
+            flags = NO_WINDOW | subprocess.CREATE_NEW_PROCESS_GROUP
         self._popen = subprocess.Popen(
             list(command),
             stdin=subprocess.PIPE,
