@@ -1,4 +1,4 @@
-"""Which program is started as a process of our own: packaged on Windows the one that has a console, and none is shown."""
+"""Which program is started as a process of ours: packaged on Windows the one with a console, and no window is seen."""
 
 from __future__ import annotations
 
