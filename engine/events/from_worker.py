@@ -61,7 +61,7 @@ class ModelInfo(msgspec.Struct, frozen=True, omit_defaults=True):
         n_slots: sequences that can be worked on at once.
         n_gpu_layers: layers that really are on a GPU, counted from llama.cpp's own placement.
         layer_devices: name of the device of each layer and then of the output layer, as llama.cpp placed them; empty
-            where it did not say. n_cpu_moe: the experts of this many first layers stay in main memory.
+            where it did not say. n_cpu_moe: the experts of this many first layers were put into main memory.
         buffers: bytes per "device kind" as logged by llama.cpp, for instance {"CPU model": 98000000,
             "CPU KV": 47185920, "CPU compute": 101711872}.
         backends: backends in use ("CPU", "CUDA").

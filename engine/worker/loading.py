@@ -192,7 +192,7 @@ def _describe(
         name=name,
         n_gpu_layers=on_gpu,
         layer_devices=native_log.layer_devices(llama.lines),
-        n_cpu_moe=request.n_cpu_moe,
+        n_cpu_moe=native_log.experts_kept(llama.lines),
         template=chat_template.info,
         flash_attention=native_log.flash_attention(llama.lines),
         kv_bytes=sum(size for key, size in sizes.items() if key.endswith((" KV", " RS"))),

@@ -22,6 +22,7 @@ _MAX_LINE = 4000
 _BUFFER = re.compile(r"^\S+:\s+(\S.*?)\s+(model|LoRA|KV|RS|compute|output|state) buffer size =\s+([\d.]+) MiB")
 _CACHE = re.compile(r"\bK \(\S+?\):\s+([\d.]+) MiB, V \(\S+?\):\s+([\d.]+) MiB")
 _LAYER = re.compile(r"layer\s+(\d+) assigned to device ([^,]+)")
+_KEPT = re.compile(r"tensor blk\.(\d+)\.\S*exps\S* .* buffer type overridden to (\S+)")
 _FLASH = re.compile(r"Flash Attention (enabled|disabled)")
 _NOT_LOCKED = re.compile(r"failed to (mlock|VirtualLock)|mlock not supported|GetProcessWorkingSetSize failed")
 #: {}: why, in words
@@ -116,6 +117,15 @@ def layer_devices(lines: list[str]) -> tuple[str, ...]:
     """Name of the device of each layer, and then of the output layer; empty where llama.cpp did not say it of all."""
     placed = {int(m[1]): m[2].strip() for line in lines if (m := _LAYER.search(line))}
     return tuple(placed[index] for index in range(len(placed))) if set(placed) == set(range(len(placed))) else ()
+
+
+def experts_kept(lines: list[str]) -> int:
+    """How many layers have experts that llama.cpp put into main memory, wherever the rest of the layer is."""
+    return len({match[1] for line in lines if (match := _KEPT.search(line)) and _is_host(match[2])})
+
+
+def _is_host(buffer_type: str) -> bool:
+    return buffer_type.startswith("CPU") or buffer_type.endswith("_Host")
 
 
 def layers_on(lines: list[str], devices: frozenset[str]) -> int:

@@ -16,6 +16,7 @@ from scripted import ARR, BOOL, F32, I32, STR, U32, load_vocab, write_gguf
 
 E, H, K, D, F = 64, 4, 2, 16, 128
 WINDOW = 64
+N_EXPERTS = 4
 TEMPLATE = (
     "{% for m in messages %}[{{ m.role }}] {{ m.content }}\n{% endfor %}{% if add_generation_prompt %}[assistant]"
     "{% endif %}"
@@ -31,8 +32,11 @@ def _vocab() -> dict[str, Any]:
 
 
 def build(path: Path, kind: str, *, n_layer: int = 2, n_ctx: int = 4096, seed: int = 0) -> Path:
-    """kind: see `KINDS`. The sliding window is of `WINDOW` tokens, in the first of each two layers."""
-    arch = {"llama": "llama", "window": "gemma2", "recurrent": "mamba", "hybrid": "lfm2"}[kind]
+    """kind: see `KINDS`, or "experts", a llama with four of them in each layer.
+
+    The sliding window is of `WINDOW` tokens, in the first of each two layers.
+    """
+    arch = {"llama": "llama", "experts": "llama", "window": "gemma2", "recurrent": "mamba", "hybrid": "lfm2"}[kind]
     vocab, draw = _vocab(), np.random.default_rng(seed)
 
     def weight(*shape: int) -> np.ndarray:
@@ -85,6 +89,8 @@ def _keys(kind: str, n_layer: int, n_ctx: int) -> list[tuple[str, int, Any]]:
         heads = [0 if i % 2 == 0 else K for i in range(n_layer)]
         return [*keys, ("attention.head_count_kv", ARR, (I32, heads)), ("shortconv.l_cache", U32, 3)]
     keys += [("attention.head_count_kv", U32, K), ("rope.dimension_count", U32, D)]
+    if kind == "experts":
+        keys += [("expert_count", U32, N_EXPERTS), ("expert_used_count", U32, 2)]
     if kind == "window":
         keys += [
             ("attention.key_length", U32, D),
@@ -118,6 +124,16 @@ def _feed_forward(weight: Weight) -> Tensors:
 
 def _llama(weight: Weight, _index: int) -> Tensors:
     return _attention(weight) | _feed_forward(weight)
+
+
+def _experts(weight: Weight, _index: int) -> Tensors:
+    return _attention(weight) | {
+        "ffn_norm.weight": np.ones(E, np.float32),
+        "ffn_gate_inp.weight": weight(N_EXPERTS, E),
+        "ffn_gate_exps.weight": weight(N_EXPERTS, F, E),
+        "ffn_up_exps.weight": weight(N_EXPERTS, F, E),
+        "ffn_down_exps.weight": weight(N_EXPERTS, E, F) * 4,
+    }
 
 
 def _window(weight: Weight, _index: int) -> Tensors:
@@ -156,6 +172,7 @@ def _hybrid(weight: Weight, index: int) -> Tensors:
 
 _BLOCKS: dict[str, Callable[[Weight, int], Tensors]] = {
     "llama": _llama,
+    "experts": _experts,
     "window": _window,
     "recurrent": _recurrent,
     "hybrid": _hybrid,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import memory_models
 import msgspec
 import pytest
 from raw_worker import RawWorker
@@ -14,6 +15,30 @@ from engine.events import ModelInfo
 from engine.models.gguf import check_file
 
 ALIGNMENT = 32
+
+
+@pytest.mark.parametrize(("asked", "kept"), [(0, 0), (1, 1), (99, 3)])
+def test_experts_in_main_memory_are_those_that_llama_cpp_put_there(asked: int, kept: int, tmp_path: Path) -> None:
+    path = memory_models.build(tmp_path / "experts.gguf", "experts", n_layer=3)
+    with servers(1) as endpoints:
+        with RawWorker(env={"INGLENOOK_RPC_SERVERS": ",".join(endpoints)}) as worker:
+            said = worker.load(path, n_ctx=256, n_gpu_layers=-1, n_slots=1, use_mmap=False, n_cpu_moe=asked)
+    info = msgspec.convert(said, ModelInfo)
+    assert info.n_cpu_moe == kept, "not what was asked for"
+    layout = loaded_layout(info)
+    assert layout is not None
+    found = anatomy(check_file(path), layout, quantization=info.quantization)
+    stay = [row for row in found.rows if any(p.kind == "experts" and p.place == HOST != row.place for p in row.pieces)]
+    assert len(stay) == kept
+    measured = measured_weights(info)
+    for place in found.places:
+        off = measured[place.name] - place.n_bytes
+        assert -2 * ROUNDING <= off <= ALIGNMENT * 60 + 2 * ROUNDING, (place, info.buffers)
+
+
+def test_a_model_without_experts_keeps_none(starter_model: Path) -> None:
+    with RawWorker() as worker:
+        assert worker.load(starter_model, n_ctx=256, n_slots=1, n_cpu_moe=5).get("n_cpu_moe", 0) == 0
 
 
 @pytest.mark.parametrize(("count", "layers"), [(0, -1), (1, 10), (2, -1), (2, 10)])

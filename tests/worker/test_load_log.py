@@ -34,6 +34,14 @@ def test_buffers_in_bytes() -> None:
     }
 
 
+def test_experts_that_stay_are_counted_by_layers() -> None:
+    said = "tensor blk.{}.ffn_{}_exps.weight (12 MiB q4_K) buffer type overridden to {}"
+    lines = [said.format(layer, part, "CPU") for layer in (0, 1, 11) for part in ("up", "down", "gate")]
+    assert native_log.experts_kept(lines) == 3
+    assert native_log.experts_kept([said.format(4, "up", "CUDA_Host"), said.format(5, "up", "CUDA0")]) == 1
+    assert native_log.experts_kept(["tensor output.weight (1 MiB f16) buffer type overridden to CPU"]) == 0
+
+
 def test_layers_are_counted_by_where_they_are() -> None:
     assert native_log.layers_on(LINES, frozenset({"RPC0"})) == 2
     assert native_log.layers_on(LINES, frozenset()) == 0
