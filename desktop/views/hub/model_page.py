@@ -137,9 +137,10 @@ class ModelPage(ModelPageParts):
             self.set_head(link.repo.partition("/")[2], [], link.repo, "")
             self.state.show_note(
                 "A link named this repository",
-                "Nothing is known of it here, and nothing was asked yet. Asking the Hub connects to the network.",
+                "Nothing is known of it on this computer, and the Hub was not asked yet.",
             )
-            self.ask.show()
+            self.set_note("Asking the Hub connects to the network.", ask=True)
+            self.note.show()
         self._link = link
 
     def ask_repo(self, then: Callable[[], None] | None = None) -> None:

@@ -1,0 +1,406 @@
+#!/usr/bin/env python3
+"""Install the Debian package into a fresh minimal system and use it there, as root on a machine with debootstrap.
+
+    packaging/linux/try_in_root.py dist/inglenook_0.1.0_amd64.deb --suite bookworm --suite trixie
+
+For each suite, in a layer over a root that debootstrap made (kept in --roots, so that the second run is quick):
+
+1. `apt-get install ./PACKAGE` with nothing recommended, then the files of the package are compared with its list;
+2. `inglenook --self-test` as an ordinary user: no network at all, no environment, a home with spaces and letters that
+   are not ASCII, the program's folder mounted read-only;
+3. the window opens on an X server outside of the root (so that none of its libraries can help), a question is typed,
+   the answer is read from the profile; a picture is taken; the window's class is compared with the menu entry;
+4. a file and a link are handed to the running window by second starts;
+5. with --older PACKAGE: that one is installed first and upgraded, and the profile must be the same afterwards;
+6. `apt-get purge` and `autoremove`: nothing may be left but the profile.
+
+Needs: debootstrap, Xvfb, xdotool, xprop, ImageMagick's import, overlayfs. Ends with 0 if all of it is so. Figures go to
+--figures as JSON lines.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import shutil
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+MIRROR = "http://deb.debian.org/debian"
+HOME = "/home/Zoë Müller 用户"
+USER = "zoe"
+DISPLAY = ":77"
+QUESTION = "Say hello."
+CHANGING = ("/var/lib/apt", "/var/lib/dpkg", "/var/cache", "/var/log", "/tmp", "/run", "/root", "/proc", "/sys", "/dev")
+"""Folders that every installation of anything changes."""
+NOT_OURS = ("/etc/ld.so.cache", "/etc/passwd-", "/etc/shadow-", "/etc/group-", "/etc/gshadow-", "/etc/subuid-")
+
+
+class Failed(Exception):
+    """Something is not as it has to be; the text says what."""
+
+
+def run(command: Sequence[str | Path], *, check: bool = True, timeout: float = 900, **options: object) -> str:
+    """Run a program and give its output; raises Failed with the end of it."""
+    words = [str(word) for word in command]
+    answer = subprocess.run(  # type: ignore[call-overload]
+        words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=timeout, check=False, **options
+    )
+    text: str = answer.stdout.decode("utf-8", "replace")
+    if check and answer.returncode:
+        raise Failed(f"{' '.join(words)[:300]} ended with {answer.returncode}:\n{text[-3000:]}")
+    return text
+
+
+def say(text: str) -> None:
+    print(f"[{time.strftime('%H:%M:%S')}] {text}", flush=True)
+
+
+# ------------------------------------------------------------------ the root
+
+
+def base_root(roots: Path, suite: str) -> Path:
+    """The minimal system of a suite; made at the first call."""
+    root = roots / suite
+    if not (root / "usr/bin/apt-get").exists():
+        say(f"debootstrap {suite}")
+        roots.mkdir(parents=True, exist_ok=True)
+        run(["debootstrap", "--variant=minbase", suite, root, MIRROR], timeout=3600)
+    return root
+
+
+@contextlib.contextmanager
+def layer(base: Path, roots: Path) -> Iterator[Path]:
+    """A writable copy of a root that is gone afterwards."""
+    work = roots / f"layer-{base.name}-{os.getpid()}"
+    top = work / "root"
+    for name in ("upper", "work", "root"):
+        (work / name).mkdir(parents=True)
+    mounts: list[Path] = []
+
+    def mount(*words: str | Path) -> None:
+        run(["mount", *words])
+        mounts.append(Path(words[-1]))
+
+    try:
+        mount("-t", "overlay", "overlay", "-o", f"lowerdir={base},upperdir={work}/upper,workdir={work}/work", top)
+        mount("-t", "proc", "proc", top / "proc")
+        mount("-t", "tmpfs", "-o", "mode=755", "tmpfs", top / "dev")
+        for name in ("null", "zero", "random", "urandom", "full"):
+            (top / "dev" / name).touch()
+            mount("--bind", f"/dev/{name}", top / "dev" / name)
+        (top / "dev/shm").mkdir()
+        mount("-t", "tmpfs", "-o", "mode=1777", "tmpfs", top / "dev/shm")
+        shutil.copyfile("/etc/resolv.conf", top / "etc/resolv.conf")
+        for proxy in Path("/etc/apt/apt.conf.d").glob("*proxy*"):
+            shutil.copy(proxy, top / "etc/apt/apt.conf.d")
+        (top / "usr/sbin/policy-rc.d").write_text("#!/bin/sh\nexit 101\n")
+        (top / "usr/sbin/policy-rc.d").chmod(0o755)
+        yield top
+    finally:
+        for place in reversed(mounts):
+            subprocess.run(["umount", "-l", str(place)], check=False)
+        shutil.rmtree(work, ignore_errors=True)
+
+
+def in_root(root: Path, *words: str, check: bool = True, timeout: float = 900) -> str:
+    """Run a program in the root as its administrator."""
+    env = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "DEBIAN_FRONTEND": "noninteractive", "LC_ALL": "C.UTF-8"}
+    for name in ("http_proxy", "https_proxy"):
+        if os.environ.get(name):
+            env[name] = os.environ[name]
+    return run(["chroot", root, *words], env=env, check=check, timeout=timeout)
+
+
+def as_user(root: Path, *words: str, display: bool = False) -> list[str]:
+    """The command that runs a program in the root as the user: no network, nothing in the environment but this."""
+    given = [f"HOME={HOME}", "PATH=/usr/bin:/bin"]
+    given += [f"DISPLAY={DISPLAY}"] if display else []
+    user = ["setpriv", "--reuid=1000", "--regid=1000", "--clear-groups", "env", "-i", "-C", "/", *given, *words]
+    return ["unshare", "-n", "chroot", str(root), *user]
+
+
+def listing(root: Path) -> set[str]:
+    """Every path in the root, without what any installation changes and without the user's home."""
+    left_out = (*CHANGING, "/home", *NOT_OURS)
+    found: set[str] = set()
+    for folder, folders, files in os.walk(root):
+        inside = "/" + str(Path(folder).relative_to(root)).removeprefix(".").lstrip("/")
+        folders[:] = [name for name in folders if f"{inside.rstrip('/')}/{name}" not in left_out]
+        found |= {f"{inside.rstrip('/')}/{name}" for name in (*folders, *files)}
+    return {path for path in found if path not in left_out}
+
+
+def home_listing(root: Path) -> dict[str, int]:
+    """Files of the profile with their sizes."""
+    home = root / HOME.lstrip("/")
+    return {str(path.relative_to(home)): path.stat().st_size for path in home.rglob("*") if path.is_file()}
+
+
+# ------------------------------------------------------------------ the steps
+
+
+def install(root: Path, package: Path) -> None:
+    shutil.copy(package, root / "tmp")
+    name = f"/tmp/{package.name}"
+    in_root(root, "apt-get", "install", "-y", "--no-install-recommends", name, timeout=1800)
+    wrong = in_root(root, "dpkg", "--verify", "inglenook", check=False).strip()
+    if wrong:
+        raise Failed(f"files differ from the package:\n{wrong}")
+
+
+def add_user(root: Path) -> None:
+    home = root / HOME.lstrip("/")
+    home.mkdir(parents=True, exist_ok=True)
+    os.chown(home, 1000, 1000)
+    with (root / "etc/passwd").open("a") as file:
+        file.write(f"{USER}:x:1000:1000::{HOME}:/bin/sh\n")
+
+
+@contextlib.contextmanager
+def read_only(folder: Path) -> Iterator[None]:
+    run(["mount", "--bind", folder, folder])
+    try:
+        run(["mount", "-o", "remount,bind,ro", folder])
+        if os.access(folder / "inglenook", os.W_OK) and not _refuses(folder):
+            raise Failed(f"{folder} can be written to")
+        yield
+    finally:
+        subprocess.run(["umount", "-l", str(folder)], check=False)
+
+
+def _refuses(folder: Path) -> bool:
+    try:
+        (folder / "x").touch()
+    except OSError:
+        return True
+    return False
+
+
+def missing_libraries(root: Path) -> list[str]:
+    """What ldd calls "not found" in the program's folder, seen from the root."""
+    script = r"""
+export LD_LIBRARY_PATH=/usr/lib/inglenook/_internal
+find /usr/lib/inglenook -type f \( -name '*.so*' -o -name inglenook \) | while IFS= read -r file; do
+    ldd "$file" 2>/dev/null | grep "not found" | sed "s|^|$file:|"
+done"""
+    internal = root / "usr/lib/inglenook/_internal"
+    extra = [
+        f"/usr/lib/inglenook/_internal/{path}"
+        for path in ("PySide6/Qt/lib", "PySide6", "shiboken6", "llama_cpp/lib", "numpy.libs")
+        if (internal / path).is_dir()
+    ]
+    script = script.replace("_internal\n", "_internal:" + ":".join(extra) + "\n", 1)
+    return [line for line in in_root(root, "sh", "-c", script, check=False).splitlines() if line.strip()]
+
+
+def self_test(root: Path) -> tuple[str, float]:
+    started = time.monotonic()
+    text = run(as_user(root, "/usr/bin/inglenook", "--self-test"), timeout=600)
+    return text, time.monotonic() - started
+
+
+@contextlib.contextmanager
+def screen(root: Path) -> Iterator[None]:
+    """An X server outside of the root, its socket inside."""
+    server = subprocess.Popen(
+        ["Xvfb", DISPLAY, "-screen", "0", "1280x860x24", "-nolisten", "tcp", "-ac"],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    inside = root / "tmp/.X11-unix"
+    inside.mkdir(exist_ok=True)
+    try:
+        end = time.monotonic() + 20
+        while not Path(f"/tmp/.X11-unix/X{DISPLAY[1:]}").exists():
+            if time.monotonic() > end:
+                raise Failed("Xvfb does not start")
+            time.sleep(0.1)
+        run(["mount", "--bind", "/tmp/.X11-unix", inside])
+        yield
+    finally:
+        subprocess.run(["umount", "-l", str(inside)], check=False, stderr=subprocess.DEVNULL)
+        server.terminate()
+        server.wait()
+
+
+def tool(*words: str, check: bool = True) -> str:
+    return run(words, env={**os.environ, "DISPLAY": DISPLAY}, check=check, timeout=60).strip()
+
+
+def find_window(child: subprocess.Popen[bytes], seconds: float = 120) -> str:
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        if child.poll() is not None:
+            text = child.stdout.read().decode("utf-8", "replace") if child.stdout else ""
+            raise Failed(f"the window ended with {child.returncode}:\n{text[-3000:]}")
+        found = tool("xdotool", "search", "--onlyvisible", "--class", "inglenook", check=False).split()
+        if found and found[0].isdigit():
+            return found[0]
+        time.sleep(0.1)
+    raise Failed("no window after two minutes")
+
+
+def answers(root: Path) -> list[str]:
+    """Finished answers in the profile."""
+    found: list[str] = []
+    for file in (root / HOME.lstrip("/")).rglob("*.db"):
+        with (
+            contextlib.suppress(sqlite3.Error),
+            contextlib.closing(sqlite3.connect(f"file:{file}?mode=ro", uri=True)) as db,
+        ):
+            rows = db.execute("select * from messages where role = 'assistant'")
+            names = [column[0] for column in rows.description]
+            for row in rows:
+                item = dict(zip(names, row, strict=True))
+                if item.get("status") not in ("streaming", None):
+                    found.append(str(item))
+    return found
+
+
+def picture(file: Path) -> None:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    tool("import", "-window", "root", str(file))
+
+
+def use_window(root: Path, shots: Path, name: str) -> dict[str, object]:
+    """Open the window, ask, read the answer, hand over a file and a link."""
+    started = time.monotonic()
+    child = subprocess.Popen(
+        as_user(root, "/usr/bin/inglenook", display=True), stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+    )
+    try:
+        window = find_window(child)
+        to_window = time.monotonic() - started
+        kind = tool("xprop", "-id", window, "WM_CLASS", "_NET_WM_ICON")
+        if '"inglenook"' not in kind.splitlines()[0]:
+            raise Failed(f"the window's class is not that of the menu entry: {kind.splitlines()[0]}")
+        time.sleep(8)
+        tool("xdotool", "windowfocus", window)
+        tool("xdotool", "key", "ctrl+1")
+        time.sleep(2)
+        tool("xdotool", "type", "--delay", "60", QUESTION)
+        time.sleep(1)
+        tool("xdotool", "key", "Return")
+        end = time.monotonic() + 180
+        while not answers(root) and time.monotonic() < end:
+            time.sleep(0.5)
+        time.sleep(1.5)
+        picture(shots / f"{name}-answer.png")
+        if not answers(root):
+            raise Failed(f"no answer after three minutes, see {shots / f'{name}-answer.png'}")
+        link = "inglenook://models/tiny/Some-Model-GGUF?quant=Q4_K_M"
+        run(as_user(root, "/usr/bin/inglenook", link, display=True), timeout=60)
+        time.sleep(4)
+        picture(shots / f"{name}-link.png")
+        starter = next((root / "usr/lib/inglenook").rglob("*.gguf"))
+        shutil.copy(starter, root / HOME.lstrip("/") / "дом модель.gguf")
+        run(as_user(root, "/usr/bin/inglenook", f"{HOME}/дом модель.gguf", display=True), timeout=60)
+        time.sleep(6)
+        picture(shots / f"{name}-file.png")
+    finally:
+        if child.poll() is None:
+            child.send_signal(signal.SIGTERM)  # unshare, chroot, setpriv and env all have become the program
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            child.wait(20)
+        if child.poll() is None:
+            child.kill()
+    return {
+        "to_window_s": round(to_window, 2),
+        "window_class": kind.splitlines()[0],
+        "has_icon": "Icon" in kind,
+        "exit_code": child.returncode,
+        "answer": answers(root)[0][:400],
+    }
+
+
+def remove(root: Path, before: set[str], profile: dict[str, int]) -> None:
+    in_root(root, "apt-get", "purge", "-y", "inglenook")
+    after_purge = [path for path in listing(root) if "inglenook" in path]
+    in_root(root, "apt-get", "autoremove", "--purge", "-y")
+    # caches that belong to packages which are gone with it, and were not there before
+    left = sorted(path for path in listing(root) - before if not path.startswith(("/usr/share/mime", "/etc/")))
+    if after_purge or left:
+        raise Failed("left behind: " + ", ".join([*after_purge, *left][:20]))
+    if lost := [name for name in profile if name not in home_listing(root)]:
+        raise Failed(f"of the profile is gone: {lost}")
+
+
+def try_suite(options: argparse.Namespace, suite: str) -> dict[str, object]:
+    """All steps in one suite; gives the figures."""
+    figures: dict[str, object] = {"suite": suite, "package": options.package.name}
+    with layer(base_root(options.roots, suite), options.roots) as root:
+        add_user(root)
+        in_root(root, "apt-get", "update")
+        before = listing(root)
+        profile: dict[str, int] = {}
+        if options.older:
+            install(root, options.older)
+            self_test(root)
+            with screen(root):
+                use_window(root, options.shots, f"{suite}-older")
+            profile = home_listing(root)
+            figures["older"] = options.older.name
+        say(f"{suite}: installing")
+        started = time.monotonic()
+        install(root, options.package)
+        figures["install_s"] = round(time.monotonic() - started, 1)
+        figures["download_bytes"] = options.package.stat().st_size
+        figures["installed_kib"] = int(in_root(root, "dpkg-query", "-W", "-f", "${Installed-Size}", "inglenook"))
+        n_new = in_root(root, "sh", "-c", "dpkg-query -W | wc -l").strip()
+        figures["packages_in_root"] = int(n_new)
+        if options.older and (lost := [name for name in profile if home_listing(root).get(name) != profile[name]]):
+            raise Failed(f"the upgrade changed the profile: {lost}")
+        if missing := missing_libraries(root):
+            raise Failed("libraries not found:\n" + "\n".join(missing))
+        with read_only(root / "usr/lib/inglenook"):
+            say(f"{suite}: self-test")
+            text, seconds = self_test(root)
+            print(text, flush=True)
+            figures["self_test_s"] = round(seconds, 1)
+            say(f"{suite}: the window")
+            with screen(root):
+                figures.update(use_window(root, options.shots, suite))
+        profile = home_listing(root)
+        say(f"{suite}: removing")
+        remove(root, before, profile)
+        figures["profile_files_kept"] = len(profile)
+    return figures
+
+
+def main(argv: Sequence[str]) -> int:
+    parser = argparse.ArgumentParser(description="Install the package into fresh minimal roots and use it there.")
+    parser.add_argument("package", type=Path)
+    parser.add_argument("--older", type=Path, help="a package of an older version that is installed first")
+    parser.add_argument("--suite", action="append", default=[], help="bookworm, trixie (default: both)")
+    parser.add_argument("--roots", type=Path, default=Path("/var/tmp/inglenook-roots"))
+    parser.add_argument("--shots", type=Path, default=Path("build/linux/shots"))
+    parser.add_argument("--figures", type=Path, default=Path("build/linux/try_in_root.jsonl"))
+    options = parser.parse_args(argv)
+    if os.geteuid():
+        print("try_in_root.py: only root may mount and chroot", file=sys.stderr)
+        return 2
+    failed = 0
+    for suite in options.suite or ["bookworm", "trixie"]:
+        try:
+            figures = try_suite(options, suite)
+        except (Failed, subprocess.TimeoutExpired) as error:
+            say(f"{suite}: FAILED: {error}")
+            failed = 1
+            continue
+        say(f"{suite}: passed: {json.dumps(figures, ensure_ascii=False)}")
+        options.figures.parent.mkdir(parents=True, exist_ok=True)
+        with options.figures.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(figures, ensure_ascii=False) + "\n")
+    return failed
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(sys.argv[1:]))
