@@ -68,7 +68,7 @@ def architecture() -> str:
     return ARCHITECTURES[machine]
 
 
-def debian_version(text: str) -> str:
+def version_text(text: str) -> str:
     """A version as Debian sorts it: 1.0rc1 and 1.0.dev3 come before 1.0."""
     return re.sub(r"\.?(a|b|rc|dev)(\d+)", r"~\1\2", text)
 
@@ -133,7 +133,7 @@ def cuda(place: Place, frozen: Path, addon: Path, date: int) -> Path:
     doc = tree / "usr" / "share" / "doc" / "inglenook-cuda"
     share.put(doc / "copyright", (place.root / "packaging" / "linux" / "copyright-cuda").read_bytes())
     names, glibc = needed([target], given=[frozen])
-    own = f"inglenook (= {debian_version(share.version(place.root))})"
+    own = f"inglenook (= {version_text(share.version(place.root))})"
     fields = {
         "Package": "inglenook-cuda",
         "Depends": ", ".join([own, *depends(names - {"libcuda.so.1"}, glibc)]),
@@ -151,7 +151,7 @@ def _fresh(tree: Path) -> Path:
 
 def _finish(place: Place, tree: Path, fields: Mapping[str, str], date: int) -> Path:
     """Write the control files and have dpkg-deb pack it all, so that the same input gives the same bytes."""
-    name, number = fields["Package"], debian_version(share.version(place.root))
+    name, number = fields["Package"], version_text(share.version(place.root))
     share.put(tree / "usr/share/doc" / name / "changelog.gz", gzip.compress(_changelog(name, number, date), 9, mtime=0))
     files = sorted(path for path in tree.rglob("*") if path.is_file() and not path.is_symlink())
     sums = "".join(f"{_md5(path)}  {path.relative_to(tree).as_posix()}\n" for path in files)

@@ -179,7 +179,7 @@ def test_packages_that_were_renamed_are_asked_for_by_both_names() -> None:
     ],
 )
 def test_dpkg_sorts_versions_as_python_does(older: str, newer: str) -> None:
-    words = [door_deb.debian_version(older), "lt", door_deb.debian_version(newer)]
+    words = [door_deb.version_text(older), "lt", door_deb.version_text(newer)]
     assert subprocess.run(["dpkg", "--compare-versions", *words], check=False).returncode == 0
 
 
