@@ -17,6 +17,7 @@ from PySide6.QtWidgets import QApplication
 
 from desktop import errors, fonts, openings, signals, theme
 from desktop.bridge import EngineBridge
+from desktop.file_open import FileOpens
 from desktop.garbage import GarbageCollector
 from desktop.main_window import MainWindow
 from desktop.single_instance import SingleInstance
@@ -313,6 +314,9 @@ def run(options: Options, argv: Sequence[str], *, worker_command: Sequence[str] 
         args.exc_type, args.exc_value or args.exc_type(), args.exc_traceback
     )
     instance.second_start.connect(application.on_second_start)
+    handed = FileOpens(qt_app)
+    handed.opened.connect(application.on_second_start)
+    application.window.painted.connect(handed.release)
     application.finished.connect(lambda: qt_app.exit(0))
     application.closing.connect(instance.stop_listening)
     _end_on_signals(application)
