@@ -13,8 +13,10 @@ from types import TracebackType
 from typing import TYPE_CHECKING
 
 from PySide6.QtCore import QMessageLogContext, QObject, Qt, QTimer, QtMsgType, Signal, qInstallMessageHandler
+from PySide6.QtGui import QIcon
 from PySide6.QtWidgets import QApplication
 
+import resources
 from desktop import errors, fonts, openings, signals, theme
 from desktop.bridge import EngineBridge
 from desktop.file_open import FileOpens
@@ -152,6 +154,7 @@ class Application(QObject):
         model = self.options.model or openings.file_of(self.options.files)
         self.window.start(model, load_model=self.options.load_model and not self.options.self_test)
         openings.show_link(self.window, self.options.files)
+        self.qt_app.setWindowIcon(QIcon(str(resources.path("icons/inglenook.svg"))))  # drawing it takes 10 ms
         self.garbage.start()
         if self.options.self_test:
             QTimer.singleShot(200, self.close)
@@ -294,12 +297,11 @@ def _become_first(instance: SingleInstance, options: Options) -> int | None:
 
 def run(options: Options, argv: Sequence[str], *, worker_command: Sequence[str] | None = None) -> int:
     """Open the window and run until it is closed. Gives the exit code."""
-    paths = resolve(options.home)
     signals.catch()
     qInstallMessageHandler(qt_message)
     qt_app = make_qt_app(argv)
     try:
-        paths.ensure()
+        paths = resolve(options.home).ensure()
         instance = SingleInstance(paths.lock_file)
         told = _become_first(instance, options)
     except EngineError as error:

@@ -7,6 +7,7 @@ exception of ours with a piece of a text in it, a print of some driver) is count
 from __future__ import annotations
 
 import getpass
+import os
 import platform
 import re
 import time
@@ -186,7 +187,7 @@ class Cleaner:
         if request is not None:
             known += [request.path, request.kv_folder, request.draft_path, *(a.path for a in request.adapters)]
             known += [str(Path(path).parent) for path in known if path]
-        known.append(str(Path.home()))
+        known.append(os.path.expanduser("~"))  # noqa: PTH111 (never raises: "~" where there is no home)
         self._known = sorted({path for path in known if len(path) > 2}, key=len, reverse=True)
         self._user = _user()
 

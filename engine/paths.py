@@ -72,6 +72,9 @@ def resolve(home: Path | None = None) -> Paths:
     """The paths of this profile; touches no disk.
 
     `home` wins, then the variable INGLENOOK_HOME, then the places of the operating system.
+
+    Raises:
+        StorageFailed: there is no home folder.
     """
     if home is None and (value := os.environ.get(HOME_VARIABLE, "")):
         home = Path(value)
@@ -85,15 +88,22 @@ def resolve(home: Path | None = None) -> Paths:
             logs=home / "logs",
             models=home / "models",
         )
-    data = platformdirs.user_data_path(APP, appauthor=False)
-    return Paths(
-        home=data,
-        data=data,
-        config=platformdirs.user_config_path(APP, appauthor=False),
-        cache=platformdirs.user_cache_path(APP, appauthor=False),
-        logs=platformdirs.user_log_path(APP, appauthor=False),
-        models=data / "models",
-    )
+    try:
+        data = platformdirs.user_data_path(APP, appauthor=False)
+        return Paths(
+            home=data,
+            data=data,
+            config=platformdirs.user_config_path(APP, appauthor=False),
+            cache=platformdirs.user_cache_path(APP, appauthor=False),
+            logs=platformdirs.user_log_path(APP, appauthor=False),
+            models=data / "models",
+        )
+    except RuntimeError as error:  # no HOME, and the system does not know this user
+        raise StorageFailed(
+            "This user has no home folder, so there is no place for chats and settings.",
+            hint=f"Set HOME, or set {HOME_VARIABLE} to a folder that is to hold them.",
+            details={"reason": str(error)},
+        ) from None
 
 
 @contextmanager

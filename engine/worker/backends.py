@@ -17,13 +17,14 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from engine import cpu_flags, paths
 from engine.backend_words import AddOn
-from engine.errors import BackendMissing
+from engine.errors import BackendMissing, StorageFailed
 from engine.worker import devices, exit_words
 from engine.worker.process import child_env, default_command, is_frozen
 
@@ -124,7 +125,9 @@ def modules_in(folder: Path) -> list[Module]:
 
 def add_on_folders(environ: Mapping[str, str] = os.environ) -> list[Path]:
     """Folders of add-ons: of the program, of this user, of the environment."""
-    places = [paths.resolve().data / "addons"]
+    places = []
+    with suppress(StorageFailed):  # no home folder, so nothing in it
+        places.append(paths.resolve().data / "addons")
     if is_frozen():
         places.insert(0, Path(sys.executable).resolve().parent / "addons")
     places += [Path(place) for place in environ.get(ADD_ONS_VARIABLE, "").split(os.pathsep) if place]

@@ -50,6 +50,20 @@ def test_an_argument_wins_over_the_variable_and_that_over_the_system(
     assert own.lock_file.parent == own.data
 
 
+def test_a_user_without_a_home_is_told_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A service account in a container: neither HOME nor an entry for its number."""
+
+    def none(*words: object, **more: object) -> Path:
+        raise RuntimeError("could not determine the home directory")
+
+    monkeypatch.delenv("INGLENOOK_HOME")
+    monkeypatch.setattr("platformdirs.user_data_path", none)
+    with pytest.raises(StorageFailed, match="no home folder") as caught:
+        paths.resolve()
+    assert "INGLENOOK_HOME" in caught.value.hint
+    assert paths.resolve(tmp_path).home == tmp_path
+
+
 def test_a_relative_home_does_not_move_with_the_working_directory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
