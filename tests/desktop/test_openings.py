@@ -101,6 +101,13 @@ def first_start_options(given: dict[str, Any]) -> app.Options:
     return _Options(**given, files=(LINK,))
 
 
+def test_the_window_has_the_programs_icon(shell) -> None:
+    one = shell()
+    icon = one.window.windowIcon()
+    wall = icon.pixmap(64, 64).toImage().pixelColor(32, 8)
+    assert wall.alpha() == 255 and wall.red() > 180 and wall.green() < 100, "the ember of the drawing"
+
+
 # ---- a second start
 
 
