@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from types import ModuleType
 from typing import Any
@@ -90,6 +91,11 @@ class Chart(QWidget):
         """Show what is known, if the plot is there and can be seen."""
 
 
+def plottable(value: float | None) -> float | None:
+    """A rate that can be drawn; what is none leaves a gap."""
+    return value if value is not None and math.isfinite(value) and value >= 0 else None
+
+
 class SpeedChart(Chart):
     """Tokens a second of the last minutes.
 
@@ -106,7 +112,7 @@ class SpeedChart(Chart):
 
     def show_points(self, points: Iterable[tuple[float, float | None]], now_s: float) -> None:
         self.ask_library()
-        self._points = [(when, value) for when, value in points if now_s - when <= _SPAN_S]
+        self._points = [(when, plottable(value)) for when, value in points if now_s - when <= _SPAN_S]
         self._now_s = now_s
         rates = [value for _, value in self._points if value is not None]
         words = "Nothing in the last five minutes while this could be seen"

@@ -233,7 +233,8 @@ def cache_rows(feed: MonitorFeed, *, full: bool) -> list[Row]:
 def memory_head(feed: MonitorFeed, places: Sequence[Place]) -> Row:
     fit = feed.model.fit if feed.model is not None else None
     if not places:
-        return Row("Memory", DASH, "Not looked at yet", "measured_memory", kind="head")
+        why = "Not looked at yet" if feed.sample is None else "The last look at this computer is too old"
+        return Row("Memory", DASH, why, "measured_memory", kind="head")
     if fit is None:
         why = _NO_MODEL if feed.model is None else "This load was not planned, so nothing was predicted"
         return Row("Memory", "", why, "measured_memory", kind="head")

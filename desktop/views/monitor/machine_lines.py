@@ -5,11 +5,9 @@ from __future__ import annotations
 from desktop import figures
 from desktop.views.monitor.feed import MonitorFeed
 from desktop.views.monitor.lines import DASH, exact, percent
+from desktop.views.monitor.places import OLD_S
 from desktop.views.monitor.rows import Row
 from engine.events import GpuFigures, ProcessFigures
-
-#: a look at the computer that is older than this is shown as an old one
-OLD_S = 3.5
 
 
 def machine_rows(feed: MonitorFeed, *, full: bool) -> list[Row]:

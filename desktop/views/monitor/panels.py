@@ -174,7 +174,7 @@ class MemoryPanel(QWidget):
             bars.apply_theme(theme, scale)
 
     def show_feed(self, feed: MonitorFeed) -> None:
-        self.places = places_of(feed.model, feed.sample)
+        self.places = places_of(feed.model, feed.sample, feed.sample_age_s)
         self.head.set_rows([lines.memory_head(feed, self.places)])
         while len(self.bars) < len(self.places):
             bar = _PlaceBars()

@@ -11,6 +11,8 @@ from engine.events import GpuFigures, ModelInfo, Sampled
 from engine.figures import DeviceFigures
 
 HOST = "Host"
+#: a look at the computer that is older than this is shown as an old one
+OLD_S = 3.5
 #: what differs by less than this is rounding, not a mistake of the plan
 _SAME = 0.0005
 
@@ -44,8 +46,14 @@ class Place:
         return sum(n for kind, n in self.measured if kind != "other")
 
 
-def places_of(model: ModelInfo | None, sample: Sampled | None) -> list[Place]:
-    """The devices that the model uses, then main memory. Devices that it does not use are not listed."""
+def places_of(model: ModelInfo | None, sample: Sampled | None, age_s: float | None = None) -> list[Place]:
+    """The devices that the model uses, then main memory. Devices that it does not use are not listed.
+
+    Args:
+        age_s: of the look. What is old is not shown as what is there now: then the figures are those of the load.
+    """
+    if age_s is not None and age_s > OLD_S:
+        sample = None
     if model is None or model.fit is None:
         return [_idle_host(sample)] if sample is not None and sample.ram_total_bytes else []
     gpus = _matched(model, sample)
@@ -70,7 +78,7 @@ def _label(model: ModelInfo, name: str) -> str:
 def _matched(model: ModelInfo, sample: Sampled | None) -> dict[str, GpuFigures]:
     """The driver's figures of each of llama.cpp's CUDA devices: by name, first those that hold the model's process."""
     found: dict[str, GpuFigures] = {}
-    if sample is None:
+    if sample is None or sample.gpus.state != "ok" or (sample.gpus.age_s or 0.0) > OLD_S:
         return found
     left = sorted((g for g in sample.gpus.devices if not g.gone), key=lambda g: g.worker_bytes is None)
     for device in model.devices:

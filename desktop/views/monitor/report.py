@@ -81,8 +81,9 @@ def words(feed: MonitorFeed, titles: dict[int, str]) -> str:
     if feed.kv is not None:
         parts += [f"  {run.words}" for run in runs_of(feed.kv, feed.on_screen(), titles)]
     parts += _said(lines.cache_rows(feed, full=True))
-    parts += ["", *_said([lines.memory_head(feed, places_of(feed.model, feed.sample))])]
-    for place in places_of(feed.model, feed.sample):
+    places = places_of(feed.model, feed.sample, feed.sample_age_s)
+    parts += ["", *_said([lines.memory_head(feed, places)])]
+    for place in places:
         parts += _said([lines.place_head(place)])
         for name, kinds, row in (
             ("predicted", place.predicted, lines.predicted_caption(place)),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 import time
 from collections import deque
@@ -113,9 +114,9 @@ class StepTimes:
 
 def step_times(steps: Sequence[float], n_bins: int = 24) -> StepTimes | None:
     """The distribution of these steps, None where there are fewer than two."""
-    if len(steps) < 2:
+    ordered = sorted(one for one in steps if math.isfinite(one) and one >= 0)
+    if len(ordered) < 2:
         return None
-    ordered = sorted(steps)
     p95 = ordered[min(len(ordered) - 1, round(0.95 * (len(ordered) - 1)))]
     median = statistics.median(ordered)
     top = max(min(ordered[-1], max(3 * median, 1.3 * p95)), ordered[0] + 1e-6)
