@@ -260,7 +260,8 @@ def make_qt_app(argv: Sequence[str]) -> QApplication:
     qt_app = QApplication([*argv[:1]])
     qt_app.setApplicationName("inglenook")
     qt_app.setApplicationDisplayName("Inglenook")
-    qt_app.setDesktopFileName("inglenook")
+    # the name of the menu entry, by which a dock finds the window's icon; Flatpak names the entry after the application
+    qt_app.setDesktopFileName(os.environ.get("FLATPAK_ID") or "inglenook")
     qt_app.setStyle("Fusion")
     qt_app.setQuitOnLastWindowClosed(False)
     return qt_app

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -16,6 +17,7 @@ import door_deb
 import door_linux
 import door_linux_share
 import door_steps
+import door_system
 import pytest
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="these are Linux's packages")
@@ -297,10 +299,21 @@ def test_the_menu_entry_is_that_of_the_window() -> None:
     """Docks find the icon of a Wayland window by this name, those of X11 by the class, which is the program's name."""
     lines = (OWN / "inglenook.desktop").read_text().splitlines()
     entry = dict(line.split("=", 1) for line in lines if "=" in line)
-    assert 'setDesktopFileName("inglenook")' in (ROOT / "desktop" / "app.py").read_text()
+    assert 'setDesktopFileName(os.environ.get("FLATPAK_ID") or "inglenook")' in (ROOT / "desktop/app.py").read_text()
     assert entry["StartupWMClass"] == entry["Icon"] == "inglenook"
     assert entry["Exec"] == "inglenook %U"
     assert entry["MimeType"].split(";") == ["application/x-gguf", "x-scheme-handler/inglenook", ""]
+
+
+def test_the_recipes_speak_of_the_same_program() -> None:
+    spec = (OWN / "inglenook.spec").read_text()
+    asked = set(re.findall(r"^Requires: +(lib\S+\.so\.\d+)%\{bits\}$", spec, re.MULTILINE))
+    qt = {name for name in door_system.PACKAGES if name.startswith("lib")} - {"libz.so.1", "libzstd.so.1"}
+    assert asked == (qt - {"libgthread-2.0.so.0"}) | {"libstdc++.so.6", "libgcc_s.so.1"}
+    assert f"{{!?app_version: %global app_version {door_linux_share.version(ROOT)}}}" in spec
+    assert f"{door_linux_share.ID}.metainfo.xml" in spec
+    flatpak = json.loads((OWN / f"{door_linux_share.ID}.json").read_text())
+    assert flatpak["id"] == door_linux_share.ID and flatpak["command"] == "inglenook"
 
 
 @needs("desktop-file-validate")
