@@ -17,7 +17,7 @@ from pathlib import Path
 
 import door_backend
 import door_env
-from door_steps import Place, StepError, run_logged, say
+from door_steps import Place, StepError, run_logged, say, write_atomic
 
 FORMAT = 1
 """Part of the wheel's key; raise it when this file makes the wheel in another way."""
@@ -131,14 +131,19 @@ def tools(place: Place, packages: Sequence[str] = ()) -> Path:
     """An environment with pip at the pinned version, and these packages. Raises StepError."""
     folder = place.root / "build" / "native" / "tools"
     pins = door_env.read_constraints(place)
+    wanted = [f"{name}=={pins[name]}" for name in ("pip", *packages)]
+    stamp = folder / "inglenook-tools.txt"
+    have = stamp.read_text(encoding="utf-8").split() if stamp.is_file() else []
+    if set(wanted) <= set(have):
+        return folder
     if not (folder / _python()).exists():
         folder.parent.mkdir(parents=True, exist_ok=True)
         base = getattr(sys, "_base_executable", sys.executable) or sys.executable
         run_logged(place, "making build/native/tools", [base, "-m", "venv", "--clear", folder])
-    wanted = [f"{name}=={pins[name]}" for name in ("pip", *packages)]
     command: list[str | Path] = [folder / _python(), "-m", "pip", "install", "--no-input"]
     command += ["--disable-pip-version-check", "--progress-bar", "off", *wanted]
     run_logged(place, "installing the tools of the build", command)
+    write_atomic(stamp, "\n".join(sorted({*have, *wanted})))
     return folder
 
 

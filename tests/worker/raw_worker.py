@@ -22,12 +22,18 @@ Event = dict[str, Any]
 class RawWorker:
     """A worker and everything it has said. Use as a context manager: no test leaves one behind."""
 
-    def __init__(self, *, hooks: dict[str, str] | None = None, env: dict[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        *,
+        hooks: dict[str, str] | None = None,
+        env: dict[str, str] | None = None,
+        emulator: tuple[str, ...] = (),
+    ) -> None:
         settings = {f"INGLENOOK_TEST_{k}": v for k, v in (hooks or {}).items()}
         if hooks:
             settings["INGLENOOK_TEST_HOOKS"] = "1"
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "engine.worker"],
+            [*emulator, sys.executable, "-m", "engine.worker"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
