@@ -28,6 +28,7 @@ from desktop.bridge import EngineBridge
 from desktop.delegates.chat_list import ChatListDelegate
 from desktop.models.chat_list import UNTITLED, ChatListModel, Role, Row, grouped
 from desktop.theme import Theme
+from desktop.widgets.term import PROPERTY, add_to_menu, explain
 from engine.message import Chat
 
 if TYPE_CHECKING:
@@ -37,6 +38,8 @@ if TYPE_CHECKING:
 _SEARCH_DELAY_MS = 180
 _RELOAD_DELAY_MS = 60
 _ARROW_DELAY_MS = 150
+#: of the glossary: what the model sees of a chat
+_TERM = "context_window"
 
 
 class _SearchBox(QLineEdit):
@@ -161,6 +164,7 @@ class ChatListPanel(QWidget):
         self.new_chat.setAccessibleName("New chat")
         self.new_chat.setToolTip(self._actions.tooltip("new_chat"))
         self.new_chat.clicked.connect(self._actions["new_chat"].trigger)
+        explain(self.new_chat, _TERM, self.new_chat.toolTip())
         top = QHBoxLayout()
         top.setSpacing(8)
         top.addWidget(self.search, 1)
@@ -169,7 +173,8 @@ class ChatListPanel(QWidget):
         self.view = _ChatListView()
         self.view.setObjectName("chat_list")
         self.view.setAccessibleName("Chats")
-        self.view.setToolTip("Your chats. Enter opens, F2 renames, Del deletes")
+        self.view.setToolTip("Your chats. Enter opens, F2 renames, Del deletes, F1 tells what the model sees of a chat")
+        self.view.setProperty(PROPERTY, _TERM)  # its menu is its own
         self.view.setModel(self.model)
         self.view.setItemDelegate(self._delegate)
         self.view.setMouseTracking(True)
@@ -189,6 +194,7 @@ class ChatListPanel(QWidget):
         self.empty = QLabel("No chats yet")
         self.empty.setProperty("role", "label")
         self.empty.setContentsMargins(10, 12, 8, 0)
+        explain(self.empty, _TERM, "")  # the glossary is not read at the start
         self.empty.hide()
 
         layout = QVBoxLayout(self)
@@ -376,4 +382,5 @@ class ChatListPanel(QWidget):
         rename.triggered.connect(lambda: self.view.edit(self.model.index_of(row.chat_id)))
         delete = menu.addAction("Delete")
         delete.triggered.connect(lambda: self.delete_requested.emit(row.chat_id, row.title))
+        add_to_menu(menu, self.view, _TERM)
         menu.popup(self.view.viewport().mapToGlobal(point))

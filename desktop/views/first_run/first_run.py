@@ -31,6 +31,7 @@ from desktop.views.first_run.recommend import PURPOSES, Recommendation, machine_
 from desktop.views.hub.discover_panel import subject_of
 from desktop.views.hub.what_if import DEFAULT_CHATS
 from desktop.views.hub.where_it_goes import speed_words
+from desktop.widgets.term import explain
 from engine.fit.plan_records import Wishes
 
 if TYPE_CHECKING:
@@ -80,6 +81,8 @@ class FirstRun(QScrollArea):
         head.addWidget(self.close_button, 0, Qt.AlignmentFlag.AlignTop)
         self.machine = _label("Looking at this computer…", "", "first_machine")
         self.verdict = _label("", "secondary", "first_verdict")
+        explain(self.machine, "ram")
+        explain(self.verdict, "parameters")
         self._grid = QGridLayout()
         self._grid.setSpacing(12)
         for purpose, words in PURPOSES:
@@ -93,6 +96,7 @@ class FirstRun(QScrollArea):
         self.chat.setProperty("kind", "primary")
         self.chat.setToolTip("Start with the small model that comes with Inglenook; downloads go on meanwhile")
         self.chat.clicked.connect(self.chat_requested)
+        explain(self.chat, "language_model", self.chat.toolTip())
         self.chat_words = _label(
             "A small model comes with Inglenook and is ready now. It knows little, but it answers while the one you "
             "chose is being downloaded.",
@@ -104,6 +108,8 @@ class FirstRun(QScrollArea):
         self.more.setProperty("kind", "link")
         self.more.setToolTip("The catalogue, the Hub and the library")
         self.more.clicked.connect(self.models_requested)
+        explain(self.more, "open_weights", self.more.toolTip())
+        explain(self.chat_words, "language_model")
         last = QHBoxLayout()
         last.setSpacing(12)
         last.addWidget(self.chat)
@@ -118,13 +124,15 @@ class FirstRun(QScrollArea):
         box.setContentsMargins(0, 0, 0, 0)
         box.setSpacing(8)
         box.addLayout(head)
-        for step, widgets in (
-            ("1  What this computer can run", (self.machine, self.verdict)),
-            ("2  A model for what you want to do", ()),
-            ("3  Chat", (self.chat_words,)),
+        for step, term, widgets in (
+            ("1  What this computer can run", "fit_plan", (self.machine, self.verdict)),
+            ("2  A model for what you want to do", "quantization", ()),
+            ("3  Chat", "inference", (self.chat_words,)),
         ):
             box.addSpacing(12)
-            box.addWidget(_label(step, "section", ""))
+            heading = _label(step, "section", "")
+            explain(heading, term)
+            box.addWidget(heading)
             for widget in widgets:
                 box.addWidget(widget)
             if step.startswith("2"):
@@ -275,6 +283,11 @@ class Card(QFrame):
         self.bar.setAccessibleName(f"Progress of the model for {words}")
         self.bar.setToolTip("How much has come")
         self.bar.hide()
+        explain(self, "open_weights", "")
+        explain(self.name, "quant_names")
+        explain(self.words, "speed_estimate")
+        explain(self.button, "repository", self.button.toolTip())
+        explain(self.bar, "checksum", self.bar.toolTip())
         row = QHBoxLayout()
         texts = QVBoxLayout()
         texts.setSpacing(2)

@@ -13,6 +13,7 @@ from desktop.models.downloads import ACTIONS, permille, status_words
 from desktop.theme import Theme
 from desktop.views.hub.page_parts import page_margins
 from desktop.widgets.elided_label import ElidedLabel
+from desktop.widgets.term import explain
 from engine.events import DownloadInfo
 
 _MOST_WIDE = 1000
@@ -78,6 +79,11 @@ class DownloadStrip(QFrame):
         box.addLayout(row)
         for widget in (self.bar, self.words, self.error):
             box.addWidget(widget)
+        explain(self, "gguf", "")
+        explain(self.name, "quant_names")
+        explain(self.repo, "repository")
+        explain(self.words, "checksum")
+        explain(self.bar, "checksum", "")
         self.show_info(info)
 
     def show_info(self, info: DownloadInfo) -> None:
@@ -127,6 +133,8 @@ class DownloadsPage(QScrollArea):
         self.empty.setObjectName("downloads_empty")
         self.empty.setProperty("role", "secondary")
         self.empty.setWordWrap(True)
+        explain(title, "open_weights")
+        explain(self.empty, "open_weights")
         column = QWidget()
         self._column = column
         self._list = QVBoxLayout()
