@@ -65,6 +65,7 @@ def _import_problem() -> str:
 
 
 def _library_of(error: BaseException) -> str:
+    error = frozen.reason(error)
     return str(error).split(":", 1)[0].strip() or type(error).__name__
 
 

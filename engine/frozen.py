@@ -75,6 +75,17 @@ def lend_libraries(wanted: Iterable[Path]) -> None:
         left = later
 
 
+def reason(error: BaseException) -> BaseException:
+    """The loader's own words about a library that cannot be loaded: others are put around them on the way."""
+    found = error
+    inner: BaseException | None = error
+    while inner is not None:
+        if isinstance(inner, OSError):
+            found = inner
+        inner = inner.__cause__ or inner.__context__
+    return found
+
+
 def _loads(name: str) -> bool:
     try:
         ctypes.CDLL(name)

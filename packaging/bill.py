@@ -98,11 +98,11 @@ def system_parts(internal: Path) -> list[Part]:
         runtime = [path.name for path in sorted(internal.glob("*")) if re.match(r"(?i)(vcruntime|msvcp)\d", path.name)]
         text = "Redistributed under the terms of the Microsoft Visual Studio licence."
         return [Part("Microsoft Visual C++ runtime", "", "system library", "", (text,))] if runtime else []
-    found: dict[str, Part] = {}
-    for path in system_libraries(internal):
-        part = debian_part(path.name) or Part(path.name, "", "system library", "", ())
-        found.setdefault(part.name, part)
-    return [found[name] for name in sorted(found)]
+    names = [path.name for path in system_libraries(internal)]
+    owners = debian_packages(names)
+    found = {package: debian_part(package, version) for package, version in owners.values()}
+    orphans = [Part(name, "", "system library", "") for name in names if name not in owners]
+    return [*(found[package] for package in sorted(found)), *orphans]
 
 
 def system_libraries(internal: Path) -> list[Path]:
@@ -112,22 +112,35 @@ def system_libraries(internal: Path) -> list[Path]:
     return [path for path in found if not path.name.startswith("libpython")]
 
 
-def debian_part(library: str) -> Part | None:
-    """The Debian package that a library is from, with its file of copyrights."""
-    path = door_frozen_parts.system_library(library)
-    for place in (path, path and path.resolve()):
-        for name in (str(place), str(place).removeprefix("/usr")) if place else ():
-            answer = _ask("dpkg-query", "-S", name)
-            if answer:
-                package = answer.splitlines()[0].split(": ")[0].split(",")[0]
-                copyright_of = Path("/usr/share/doc") / package.split(":")[0] / "copyright"
-                version = _ask("dpkg-query", "-W", "-f=${Version}", package)
-                words = copyright_of.read_text(encoding="utf-8", errors="replace")
-                named = dict.fromkeys(re.findall(r"^License: *(\S[^\n]*)", words, re.MULTILINE))
-                short = next(iter(named)) if len(named) == 1 else ""  # of more, who knows which holds for what
-                texts = (words, *_common_texts(words))
-                return Part(package.split(":")[0], version, "system library", short, texts)
-    return None
+def debian_packages(libraries: Iterable[str]) -> dict[str, tuple[str, str]]:
+    """The Debian package that each library is from, with its version."""
+    places: dict[str, str] = {}
+    for library in libraries:
+        path = door_frozen_parts.system_library(library)
+        for place in (path, path.resolve()) if path else ():
+            for name in (str(place), str(place).removeprefix("/usr")):  # /lib may be a link to /usr/lib
+                places[name] = library
+    owners: dict[str, str] = {}
+    for line in _ask("dpkg-query", "-S", *sorted(places)).splitlines():
+        packages, _, place = line.partition(": ")
+        if place in places:
+            owners[places[place]] = packages.split(",")[0].strip()
+    versions = {}
+    for line in _ask(
+        "dpkg-query", "-W", "-f=${binary:Package}\\t${Version}\\n", *sorted(set(owners.values()))
+    ).splitlines():
+        package, _, version = line.partition("\t")
+        versions[package.split(":")[0]] = version
+    plain = {library: package.split(":")[0] for library, package in owners.items()}
+    return {library: (package, versions.get(package, "")) for library, package in plain.items()}
+
+
+def debian_part(package: str, version: str) -> Part:
+    """A Debian package with its file of copyrights."""
+    words = (Path("/usr/share/doc") / package / "copyright").read_text(encoding="utf-8", errors="replace")
+    named = dict.fromkeys(re.findall(r"^License: *(\S[^\n]*)", words, re.MULTILINE))
+    short = next(iter(named)) if len(named) == 1 else ""  # of more, who knows which holds for what
+    return Part(package, version, "system library", short, (words, *_common_texts(words)))
 
 
 def _common_texts(words: str) -> Iterator[str]:
@@ -143,7 +156,7 @@ def _ask(*command: str) -> str:
         answer = subprocess.run(command, capture_output=True, text=True, check=False)
     except OSError:
         return ""
-    return answer.stdout.strip() if answer.returncode == 0 else ""
+    return answer.stdout.strip()  # also where it knows only some of what was asked
 
 
 # ------------------------------------------------------------------ writing it

@@ -21,6 +21,7 @@ import msgspec
 
 from engine import __version__, events
 from engine.errors import BackendMissing, EngineError, InvalidRequest
+from engine.frozen import reason
 from engine.message import Timings, Usage
 from engine.worker import crumbs, protocol
 from engine.worker.channel import Channel, take_standard_streams
@@ -92,6 +93,7 @@ def _check_processor() -> None:
 
 
 def _missing(error: BaseException) -> BackendMissing:
+    error = reason(error)
     return BackendMissing(
         "llama.cpp cannot be loaded on this computer",
         hint="A part of Inglenook is missing or damaged: install it again."

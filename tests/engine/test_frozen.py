@@ -42,6 +42,18 @@ def test_children_do_not_inherit_our_libraries(original: str | None, monkeypatch
     assert environ == ({"A": "b"} if original is None else {"A": "b", "LD_LIBRARY_PATH": original})
 
 
+def test_the_loaders_own_words_are_kept() -> None:
+    try:
+        try:
+            raise OSError("libgomp.so.1: cannot open shared object file")
+        except OSError as inner:
+            raise RuntimeError("cannot load llama") from inner
+    except RuntimeError as error:
+        assert str(frozen.reason(error)) == "libgomp.so.1: cannot open shared object file"
+    plain = ImportError("no module")
+    assert frozen.reason(plain) is plain
+
+
 @pytest.fixture
 def libraries(tmp_path: Path) -> tuple[Path, Path]:
     """A package whose library `top` needs `middle`, and that one `bottom`; both of them only in `fallback`."""
