@@ -135,6 +135,12 @@ def _window(args: Sequence[str]) -> int:
         shown = "".join(letter if letter.isprintable() else "?" for letter in missing)
         sys.stderr.write(f"inglenook: there is no command or file named {shown}\n")
         return 2
+    from engine import cpu_flags
+
+    lacks = cpu_flags.below_floor()
+    if lacks:  # Qt would end the process with words of its own
+        sys.stderr.write(f"inglenook: the window cannot open. {lacks}\n")
+        return 1
     from desktop import display, signals
 
     signals.catch()
