@@ -64,8 +64,8 @@ class UpdateDesk(QObject):
         if known is None or not updates.asked_s:
             return "Nobody was asked for a new version yet."
         if known.is_newer:
-            day = f", of {known.released}" if known.released else ""
-            return f"Inglenook {known.latest} is out{day}."
+            day = f" of {known.released}" if known.released else ""
+            return f"Inglenook {known.latest}{day} is out."
         return f"This is the newest version, as {known.host} said {_ago(time.time() - updates.asked_s)}."
 
     def ask(self) -> None:

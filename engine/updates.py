@@ -258,6 +258,9 @@ def _fetch(feed: str) -> bytes:
             finally:
                 opened.close()
     except http.Fault as fault:
+        if fault.kind == "network":  # the system's own words for it are many, and none of them helps more
+            _log.info("%s", fault.text)
+            raise _failed(f"the connection to {host} failed") from fault
         raise _failed(fault.text) from fault
 
 

@@ -101,8 +101,10 @@ class Database:
                 raise
 
     def _prepare(self) -> None:
+        if not self._connection.execute("PRAGMA page_count").fetchone()[0]:
+            # of a new file only: said of another one it writes into it, and that may be a newer program's
+            self._connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
         for pragma in (
-            "auto_vacuum = INCREMENTAL",  # of a new file; before the first thing that is written into it
             "journal_mode = WAL",
             "synchronous = FULL",
             "fullfsync = ON",  # macOS: fsync alone leaves data in the drive's cache

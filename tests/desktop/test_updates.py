@@ -83,7 +83,7 @@ def test_the_button_asks_and_the_page_opens_on_a_click(shell, qtbot, asked: list
     section.check.click()
     qtbot.waitUntil(lambda: not section.open_page.isHidden())
     assert asked == [FEED]
-    assert section.status.text() == "Inglenook 9999.1 is out, of 2026-12-01."
+    assert section.status.text() == "Inglenook 9999.1 of 2026-12-01 is out."
     assert opened == []  # telling is all it does by itself
     section.open_page.click()
     assert opened == ["https://example.org/9999.1"]
@@ -123,7 +123,7 @@ def test_once_a_day_is_a_wish_and_reaches_the_disk(shell, qtbot, asked, monkeypa
     running.close()
     # the next start knows it without asking
     second = shell()
-    assert about(second).status.text().startswith("Inglenook 9999.1 is out")
+    assert about(second).status.text().startswith("Inglenook 9999.1 of 2026-12-01 is out")
     assert asked == [FEED]
 
 

@@ -487,6 +487,42 @@ def settings_traces(scene: Scene, home: Path) -> None:
     scene.pause(0.4)
 
 
+def settings_about(scene: Scene, home: Path, *, fails: bool = False) -> None:
+    """The end of the settings, after a question for a new version that a stand-in has answered."""
+    from engine import updates
+
+    updates.built_in_feed = lambda: "https://github.com/owner/inglenook/latest.json"
+    page = "https://github.com/owner/inglenook/releases/tag/v0.2.0"
+    raw = json.dumps({"version": "0.2.0", "page": page, "released": "2026-12-01"}).encode()
+    if not fails:
+        updates._fetch = lambda feed: raw
+    scene.window.show_settings()
+    view = scene.window.settings_view
+    view.about.check.click()
+    scene.until(lambda: not scene.window.updates.is_asking)
+    scene.pause(0.3)
+    view._scroll.ensureWidgetVisible(view.about, 0, 200)
+    scene.pause(0.4)
+
+
+def newer_profile(scene: Scene, home: Path) -> None:
+    """Chats that a newer version has written."""
+    import sqlite3
+
+    database = scene.app.engine.paths.database
+    scene.until(database.exists)
+    scene.app.engine.stop()
+    with sqlite3.connect(database) as other:
+        other.execute("PRAGMA user_version = 99")
+    from engine.store.chats import ChatStore
+
+    try:
+        ChatStore(database)
+    except Exception as error:
+        scene.view.show_error(error)
+    scene.pause(0.4)
+
+
 def inside_model(scene: Scene, home: Path) -> None:
     scene.load("starter", n_ctx=4096)
     anatomy_page(scene)
@@ -691,6 +727,9 @@ SCENES: dict[str, tuple[Callable[[Scene, Path], None], Any]] = {
     "trace-live": (trace_live, None),
     "trace-replay": (trace_replay, None),
     "settings-traces": (settings_traces, None),
+    "settings-about": (settings_about, {}),
+    "settings-about-failed": (partial(settings_about, fails=True), {}),
+    "newer-profile": (newer_profile, {}),
     "inside-model": (inside_model, None),
     "inside-model-split": (inside_model_split, None),
     "inside-model-moved": (lambda scene, home: inside_model_split(scene, home, moved=True), None),

@@ -124,7 +124,7 @@ class SettingsView(QWidget):
         self.about.failed.connect(self.failed)
         for make in (self._instructions, self._chats, self._traces, self._appearance, self._sampling):
             self._add(make())
-        for section in (self.data, self._keyboard(actions), self.about):
+        for section in (self.data, self.about, self._keyboard(actions)):
             self._add(section)
 
     def _add(self, section: Section) -> None:
