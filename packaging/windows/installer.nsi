@@ -109,7 +109,6 @@ FunctionEnd
   Delete "$INSTDIR\inglenook.exe"
   Delete "$INSTDIR\inglenook-cli.exe"
   Delete "$INSTDIR\inglenook.ico"
-  Delete "$INSTDIR\manifest.json"
   Delete "$INSTDIR\LICENSE.txt"
 !macroend
 

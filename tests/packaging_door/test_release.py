@@ -280,3 +280,38 @@ def test_the_certificate_goes_into_a_keychain_and_nothing_secret_is_printed(tmp_
         "INGLENOOK_NOTARY_PROFILE=inglenook",
     ]
     assert "hunter2" not in done.stdout + done.stderr
+
+
+# ------------------------------------------------------------------ the documents
+
+
+def test_the_readme_names_the_folders_that_are_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    from platformdirs import macos, unix
+
+    from engine.paths import APP
+
+    for name in ("XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_CACHE_HOME", "XDG_STATE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HOME", "/home/somebody")
+    text = (ROOT / "README.md").read_text("utf-8")
+    for dirs in (unix.Unix(APP, appauthor=False), macos.MacOS(APP, appauthor=False)):
+        for folder in (dirs.user_data_dir, dirs.user_config_dir, dirs.user_cache_dir, dirs.user_log_dir):
+            shown = folder.replace("/home/somebody", "~").removesuffix("/log")
+            assert f"`{shown}`" in text, shown
+    assert "`%LOCALAPPDATA%\\inglenook`" in text
+
+
+def test_what_is_said_of_a_release_agrees_with_what_makes_it() -> None:
+    import door_cuda
+
+    text = (ROOT / "packaging" / "release.md").read_text("utf-8")
+    for name in re.findall(r"`(door_\w+\.py|\w+/(?:sign|notarize)\.sh|gather_release\.py)`", text):
+        assert (ROOT / "packaging" / name).is_file(), name
+    for use, version in re.findall(r"actions/([a-z-]+)@\S+ # (v\S+)", text_of("release.yml")):
+        assert f"{use} {version}" in text, use
+    for arch in door_cuda.RELEASE_ARCHITECTURES:
+        assert arch in text, arch
+    for name in re.findall(r"(?:secrets|vars)\.([A-Z_]+)", text_of("release.yml")):
+        assert f"`{name}`" in text, name
+    for name in (door_windows.SIGN, door_macos.NOTARY, "INGLENOOK_MAC_IDENTITY", door_cuda.VARIABLE):
+        assert f"`{name}`" in text, name

@@ -54,7 +54,6 @@ def frozen(tmp_path: Path) -> Path:
     manifest = (ROOT / "packaging" / "windows" / "inglenook.manifest").read_bytes()
     (folder / "inglenook.exe").write_bytes(launcher("w64").read_bytes() + manifest)
     (folder / "inglenook-cli.exe").write_bytes(launcher("t64").read_bytes() + manifest)
-    (folder / "manifest.json").write_text("{}")
     (inside / "ggml-cpu-zen4.dll").write_bytes(launcher("t64").read_bytes())
     (folder / "_internal" / "ein Ordner mit ü").mkdir()
     (folder / "_internal" / "ein Ordner mit ü" / "ä 模型.txt").write_text("data")
