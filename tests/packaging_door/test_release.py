@@ -285,18 +285,18 @@ def test_the_certificate_goes_into_a_keychain_and_nothing_secret_is_printed(tmp_
 # ------------------------------------------------------------------ the documents
 
 
-def test_the_readme_names_the_folders_that_are_used(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_readme_names_the_folders_that_are_used(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     from platformdirs import macos, unix
 
     from engine.paths import APP
 
     for name in ("XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_CACHE_HOME", "XDG_STATE_HOME"):
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("HOME", "/home/somebody")
+    monkeypatch.setenv("HOME", str(tmp_path))
     text = (ROOT / "README.md").read_text("utf-8")
     for dirs in (unix.Unix(APP, appauthor=False), macos.MacOS(APP, appauthor=False)):
         for folder in (dirs.user_data_dir, dirs.user_config_dir, dirs.user_cache_dir, dirs.user_log_dir):
-            shown = folder.replace("/home/somebody", "~").removesuffix("/log")
+            shown = folder.replace(str(tmp_path), "~").removesuffix("/log")
             assert f"`{shown}`" in text, shown
     assert "`%LOCALAPPDATA%\\inglenook`" in text
 
