@@ -7,6 +7,7 @@ import os
 import sys
 import threading
 import time
+import traceback
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -51,7 +52,7 @@ class Options:
         model: path or name of the model to load; empty: the last one, or the starter.
         theme: "system", "light", "dark"; empty: as in the settings.
         load_model: load a model at the start; else wait until the user chooses one.
-        self_test: open the window, wait for its first paint, end.
+        self_test: open the window, show every page, end; the exit code says whether all of it worked.
         files: GGUF files to load and links to show.
     """
 
@@ -102,6 +103,7 @@ class Application(QObject):
         self._dialog: errors.ErrorDialog | None = None
         self._end: threading.Thread | None = None
         self.usable_after_s: float | None = None
+        self.failed = False
 
     # ---- look
 
@@ -157,7 +159,9 @@ class Application(QObject):
         self.qt_app.setWindowIcon(QIcon(str(resources.path("icons/inglenook.svg"))))  # drawing it takes 10 ms
         self.garbage.start()
         if self.options.self_test:
-            QTimer.singleShot(200, self.close)
+            from desktop.self_test import PageWalk
+
+            PageWalk(self.window, self.tasks, self.close).start()
 
     def _on_start_failed(self, error: BaseException) -> None:
         _log.error("the profile cannot be opened: %s", error)
@@ -205,6 +209,11 @@ class Application(QObject):
             self.close()
             return
         _log.error("unexpected error", exc_info=(kind, error, trace))
+        self.failed = True
+        if self.options.self_test:  # nobody is there to read a dialog
+            traceback.print_exception(kind, error, trace)
+            self.bridge.post(self.close)
+            return
         if threading.current_thread() is not threading.main_thread():
             self.bridge.post(lambda: self._show_bug(error))
         else:
@@ -336,4 +345,4 @@ def run(options: Options, argv: Sequence[str], *, worker_command: Sequence[str] 
         os._exit(0)
     instance.release()
     qInstallMessageHandler(None)
-    return code
+    return 1 if options.self_test and application.failed else code

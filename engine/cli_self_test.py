@@ -24,7 +24,7 @@ from engine.models import starter
 from engine.sampling import SamplingParams
 from engine.worker import protocol
 
-_WINDOW_TIMEOUT_S = 60
+_WINDOW_TIMEOUT_S = 120
 _TOKENS = 8
 _AGAIN = "A part of Inglenook is missing or damaged: install it again."
 
