@@ -11,8 +11,9 @@ For each suite, in a layer over a root that debootstrap made (kept in --roots, s
 3. the window opens on an X server outside of the root (so that none of its libraries can help), a question is typed,
    the answer is read from the profile; a picture is taken; the window's class is compared with the menu entry;
 4. a file and a link are handed to the running window by second starts;
-5. with --older PACKAGE: that one is installed first and upgraded, and the profile must be the same afterwards;
-6. `apt-get purge` and `autoremove`: nothing may be left but the profile.
+5. the menu, the file type and the links are known to a desktop's lists, and no more when it is gone;
+6. with --older PACKAGE: that one is installed first and upgraded, and the profile must be the same afterwards;
+7. `apt-get purge` and `autoremove`: nothing may be left but the profile.
 
 Needs: debootstrap, Xvfb, xdotool, xprop, ImageMagick's import, overlayfs. Ends with 0 if all of it is so. Figures go to
 --figures as JSON lines.
@@ -33,113 +34,11 @@ import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-HOME = "/home/Zoë Müller 用户"
-USER = "zoe"
+from fresh_root import HOME, USER, Failed, as_user, base_root, home_listing, in_root, layer, listing, run, say
+
 QUESTION = "Say hello."
-CHANGING = ("/var/lib/apt", "/var/lib/dpkg", "/var/cache", "/var/log", "/tmp", "/run", "/root", "/proc", "/sys", "/dev")
-"""Folders that every installation of anything changes."""
-NOT_OURS = ("/etc/ld.so.cache", "/etc/passwd-", "/etc/shadow-", "/etc/group-", "/etc/gshadow-", "/etc/subuid-")
-
-
-class Failed(Exception):
-    """Something is not as it has to be; the text says what."""
-
-
-def run(command: Sequence[str | Path], *, check: bool = True, timeout: float = 900, **options: object) -> str:
-    """Run a program and give its output; raises Failed with the end of it."""
-    words = [str(word) for word in command]
-    answer = subprocess.run(  # type: ignore[call-overload]
-        words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=timeout, check=False, **options
-    )
-    text: str = answer.stdout.decode("utf-8", "replace")
-    if check and answer.returncode:
-        raise Failed(f"{' '.join(words)[:300]} ended with {answer.returncode}:\n{text[-3000:]}")
-    return text
-
-
-def say(text: str) -> None:
-    print(f"[{time.strftime('%H:%M:%S')}] {text}", flush=True)
-
-
-# ------------------------------------------------------------------ the root
-
-
-def base_root(roots: Path, suite: str) -> Path:
-    """The minimal system of a suite; made at the first call."""
-    root = roots / suite
-    if not (root / "usr/bin/apt-get").exists():
-        say(f"debootstrap {suite}")
-        roots.mkdir(parents=True, exist_ok=True)
-        run(["debootstrap", "--variant=minbase", suite, root], timeout=3600)
-    return root
-
-
-@contextlib.contextmanager
-def layer(base: Path, roots: Path) -> Iterator[Path]:
-    """A writable copy of a root that is gone afterwards."""
-    work = roots / f"layer-{base.name}-{os.getpid()}"
-    top = work / "root"
-    for name in ("upper", "work", "root"):
-        (work / name).mkdir(parents=True)
-    mounts: list[Path] = []
-
-    def mount(*words: str | Path) -> None:
-        run(["mount", *words])
-        mounts.append(Path(words[-1]))
-
-    try:
-        mount("-t", "overlay", "overlay", "-o", f"lowerdir={base},upperdir={work}/upper,workdir={work}/work", top)
-        mount("-t", "proc", "proc", top / "proc")
-        mount("-t", "tmpfs", "-o", "mode=755", "tmpfs", top / "dev")
-        for name in ("null", "zero", "random", "urandom", "full"):
-            (top / "dev" / name).touch()
-            mount("--bind", f"/dev/{name}", top / "dev" / name)
-        (top / "dev/shm").mkdir()
-        mount("-t", "tmpfs", "-o", "mode=1777", "tmpfs", top / "dev/shm")
-        shutil.copyfile("/etc/resolv.conf", top / "etc/resolv.conf")
-        for proxy in Path("/etc/apt/apt.conf.d").glob("*proxy*"):
-            shutil.copy(proxy, top / "etc/apt/apt.conf.d")
-        (top / "usr/sbin/policy-rc.d").write_text("#!/bin/sh\nexit 101\n")
-        (top / "usr/sbin/policy-rc.d").chmod(0o755)
-        yield top
-    finally:
-        for place in reversed(mounts):
-            subprocess.run(["umount", "-l", str(place)], check=False)
-        shutil.rmtree(work, ignore_errors=True)
-
-
-def in_root(root: Path, *words: str, check: bool = True, timeout: float = 900) -> str:
-    """Run a program in the root as its administrator."""
-    env = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "DEBIAN_FRONTEND": "noninteractive", "LC_ALL": "C.UTF-8"}
-    for name in ("http_proxy", "https_proxy"):
-        if os.environ.get(name):
-            env[name] = os.environ[name]
-    return run(["chroot", root, *words], env=env, check=check, timeout=timeout)
-
-
-def as_user(root: Path, *words: str, display: bool = False) -> list[str]:
-    """The command that runs a program in the root as the user: no network, nothing in the environment but this."""
-    given = [f"HOME={HOME}", "PATH=/usr/bin:/bin"]
-    given += [f"DISPLAY={os.environ['DISPLAY']}"] if display else []
-    user = ["setpriv", "--reuid=1000", "--regid=1000", "--clear-groups", "env", "-i", "-C", "/", *given, *words]
-    return ["unshare", "-n", "chroot", str(root), *user]
-
-
-def listing(root: Path) -> set[str]:
-    """Every path in the root, without what any installation changes and without the user's home."""
-    left_out = (*CHANGING, "/home", *NOT_OURS)
-    found: set[str] = set()
-    for folder, folders, files in os.walk(root):
-        inside = "/" + str(Path(folder).relative_to(root)).removeprefix(".").lstrip("/")
-        folders[:] = [name for name in folders if f"{inside.rstrip('/')}/{name}" not in left_out]
-        found |= {f"{inside.rstrip('/')}/{name}" for name in (*folders, *files)}
-    return {path for path in found if path not in left_out}
-
-
-def home_listing(root: Path) -> dict[str, int]:
-    """Files of the profile with their sizes."""
-    home = root / HOME.lstrip("/")
-    return {str(path.relative_to(home)): path.stat().st_size for path in home.rglob("*") if path.is_file()}
+DESKTOP = ("desktop-file-utils", "shared-mime-info", "hicolor-icon-theme", "xdg-utils", "libglib2.0-bin")
+"""What a desktop has installed: these keep the lists of menu entries and file types."""
 
 
 # ------------------------------------------------------------------ the steps
@@ -311,12 +210,39 @@ def use_window(root: Path, shots: Path, name: str) -> dict[str, object]:
     }
 
 
+def join_desktop(root: Path) -> None:
+    """The menu and the file types of a desktop know the program as soon as it is installed."""
+    in_root(root, "apt-get", "install", "-y", "--no-install-recommends", *DESKTOP)
+    in_root(root, "dpkg", "--remove", "--force-depends", "inglenook")
+    if found := _known(root):
+        raise Failed(f"still known after it was removed: {found}")
+    package = next((root / "tmp").glob("inglenook_*.deb"))
+    in_root(root, "dpkg", "--install", f"/tmp/{package.name}")
+    if len(found := _known(root)) != 3:
+        raise Failed(f"a desktop does not know it: {found}")
+    model = f"{HOME}/an inglenook of models without an ending"
+    (root / model.lstrip("/")).write_bytes(b"GGUF\3\0\0\0")
+    kind = run(as_user(root, "gio", "info", "-a", "standard::content-type", model)).split()[-1]
+    handler = run(as_user(root, "xdg-mime", "query", "default", "x-scheme-handler/inglenook")).strip()
+    opener = run(as_user(root, "xdg-mime", "query", "default", "application/x-gguf")).strip()
+    if (kind, handler, opener) != ("application/x-gguf", "inglenook.desktop", "inglenook.desktop"):
+        raise Failed(f"a GGUF file is {kind!r}, opened by {opener!r}; links by {handler!r}")
+    (root / model.lstrip("/")).unlink()
+
+
+def _known(root: Path) -> list[str]:
+    """Lines of a desktop's lists that name the program."""
+    lists = ("usr/share/applications/mimeinfo.cache", "usr/share/mime/globs2")
+    texts = [(root / name).read_text() for name in lists if (root / name).exists()]
+    return [line for text in texts for line in text.splitlines() if "inglenook" in line or "x-gguf" in line]
+
+
 def remove(root: Path, before: set[str], profile: dict[str, int]) -> None:
     in_root(root, "apt-get", "purge", "-y", "inglenook")
     after_purge = [path for path in listing(root) if "inglenook" in path]
-    in_root(root, "apt-get", "autoremove", "--purge", "-y")
-    # caches that belong to packages which are gone with it, and were not there before
-    left = sorted(path for path in listing(root) - before if not path.startswith(("/usr/share/mime", "/etc/")))
+    after_purge += _known(root)
+    in_root(root, "apt-get", "autoremove", "--purge", "-y", *DESKTOP)
+    left = sorted(listing(root) - before)
     if after_purge or left:
         raise Failed("left behind: " + ", ".join([*after_purge, *left][:20]))
     if lost := [name for name in profile if name not in home_listing(root)]:
@@ -358,6 +284,8 @@ def try_suite(options: argparse.Namespace, suite: str) -> dict[str, object]:
             say(f"{suite}: the window")
             with screen(root):
                 figures.update(use_window(root, options.shots, suite))
+        say(f"{suite}: menu and file types")
+        join_desktop(root)
         profile = home_listing(root)
         say(f"{suite}: removing")
         remove(root, before, profile)
