@@ -141,6 +141,16 @@ def test_a_library_that_is_nowhere_stops_it(frozen: Path, tmp_path: Path) -> Non
         door_windows.complete(frozen, [tmp_path])
 
 
+def test_a_package_is_not_made_of_a_program_that_lacks_something(
+    checkout: door_steps.Place, frozen: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(door_windows, "runtime_folders", lambda environ: [])
+    needing(frozen / "_internal" / "llama.dll", "vcomp140.dll")
+    with pytest.raises(door_steps.StepError, match=r"llama\.dll needs vcomp140\.dll"):
+        door_windows.build(checkout, frozen, [], only="zip")
+    assert not list((checkout.root / "dist").glob("*"))
+
+
 def test_where_the_compilers_libraries_are_looked_for(tmp_path: Path) -> None:
     active = tmp_path / "active" / "x64" / "Microsoft.VC143.CRT"
     newest = tmp_path / "Microsoft Visual Studio" / "2022" / "BuildTools" / "VC" / "Redist" / "MSVC" / "14.44" / "x64"
@@ -172,6 +182,14 @@ def test_the_icon_has_every_size_and_the_drawn_pixels() -> None:
         head, w, h = struct.unpack_from("<Iii", picture)
         assert (head, w, h) == (40, size, 2 * size)
         assert len(picture) == 40 + 4 * size * size + size * ((size + 31) // 32 * 4)
+        _, _, rgba = door_icons.pixels(png)
+        for x, y in ((size // 2, size // 2), (0, 0), (size // 3, size - 1)):  # blue first, from the last row up
+            red, green, blue, alpha = rgba[4 * (size * y + x) :][:4]
+            assert tuple(picture[40 + 4 * (size * (size - 1 - y) + x) :][:4]) == (blue, green, red, alpha)
+        bottom = picture[40 + 4 * size * size :][: (size + 31) // 32 * 4]
+        assert [bool(bottom[x // 8] >> (7 - x % 8) & 1) for x in range(size)] == [
+            rgba[4 * (size * (size - 1) + x) + 3] == 0 for x in range(size)
+        ]
     assert at + length == len(data)
 
 
