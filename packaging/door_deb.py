@@ -174,8 +174,8 @@ def _finish(place: Place, tree: Path, fields: Mapping[str, str], date: int) -> P
     share.set_times(tree, date)
     target = place.root / "dist" / f"{name}_{number}_{architecture()}.deb"
     target.parent.mkdir(exist_ok=True)
-    # Every system with a glibc that is new enough has a dpkg that reads zstd, which unpacks faster than xz.
-    command = ["dpkg-deb", "--root-owner-group", "-Zzstd", "-z9", "--threads-max=2", "--build", str(tree), str(target)]
+    # xz gives the same bytes however many cores pack (zstd does not), and a twelfth less than zstd in its quick levels
+    command = ["dpkg-deb", "--root-owner-group", "-Zxz", "-z6", "--build", str(tree), str(target)]
     env = {**os.environ, "SOURCE_DATE_EPOCH": str(date)}
     run_logged(place, f"packing {target.name}", command, env=env, advice="install dpkg and run this again")
     return target
