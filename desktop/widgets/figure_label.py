@@ -33,8 +33,11 @@ class FigureLabel(QLabel):
         super().setFont(font)
         self._fit()
 
+    def width_of(self, text: str) -> int:
+        """How wide it is with a text of this shape."""
+        self.ensurePolished()
+        return self.fontMetrics().horizontalAdvance(_DIGIT.sub("8", text)) + 2
+
     def _fit(self) -> None:
         """Take the size of the present shape."""
-        self.ensurePolished()
-        metrics = self.fontMetrics()
-        self.setFixedSize(metrics.horizontalAdvance(self._shape or "") + 2, metrics.height())
+        self.setFixedSize(self.width_of(self._shape or ""), self.fontMetrics().height())

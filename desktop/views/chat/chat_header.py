@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from PySide6.QtCore import Qt
+from PySide6.QtGui import QResizeEvent
 from PySide6.QtWidgets import QHBoxLayout, QLabel, QSizePolicy, QToolButton, QWidget
 
 from desktop import figures, fonts, icons
@@ -13,6 +14,10 @@ from desktop.views.chat.model_picker import ModelPicker, chip_words
 from desktop.widgets.figure_label import FigureLabel
 from desktop.widgets.term import explain
 from engine.events import ModelState
+
+_SPACING, _MARGINS = 12, 36
+#: of the model's name that are seen before the speed is
+_NAME_CHARS = 18
 
 
 class ChatHeader(QWidget):
@@ -46,7 +51,7 @@ class ChatHeader(QWidget):
         self.monitor_button.clicked.connect(actions["toggle_monitor"].trigger)
         row = QHBoxLayout(self)
         row.setContentsMargins(20, 10, 16, 10)
-        row.setSpacing(12)
+        row.setSpacing(_SPACING)
         row.addWidget(self.picker)
         row.addWidget(self.chip)
         row.addStretch(1)
@@ -75,3 +80,15 @@ class ChatHeader(QWidget):
 
     def show_rate(self, speeds: Speeds) -> None:
         self.rate.setText(f"{figures.rate(speeds.decode_tps)} tok/s" if speeds.decode_tps else "")
+        self._make_room()
+
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        super().resizeEvent(event)
+        self._make_room()
+
+    def _make_room(self) -> None:
+        """The name of the model comes before the speed, which stands under the chat, too."""
+        others = (self.settings_button, self.monitor_button, *([self.chip] if not self.chip.isHidden() else []))
+        used = sum(one.sizeHint().width() + _SPACING for one in others) + _MARGINS
+        name = self.fontMetrics().averageCharWidth() * _NAME_CHARS
+        self.rate.setVisible(self.width() - used - self.rate.width() - _SPACING >= name)

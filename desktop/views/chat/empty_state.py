@@ -115,3 +115,8 @@ class EmptyState(QScrollArea):
         self.title.setText(sentence(state))
         self._fit()
         self.action.setVisible(state.status in ("none", "failed"))
+        kind = "primary" if state.status == "none" else ""  # above it the error offers what helps
+        if self.action.property("kind") != kind:
+            self.action.setProperty("kind", kind)
+            self.action.style().unpolish(self.action)
+            self.action.style().polish(self.action)

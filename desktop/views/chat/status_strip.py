@@ -105,10 +105,20 @@ class StatusStrip(QWidget):
         for label in self._values.values():
             label.setFont(fonts.label_font(scale))
         self.context.setFont(fonts.label_font(scale))
+        self._show_context()
 
     def resizeEvent(self, event: QResizeEvent) -> None:
         super().resizeEvent(event)
         self._make_room()
+        self._show_context()
+
+    def _show_context(self) -> None:
+        """Its first words alone where not all of them fit beside the meter."""
+        text = self._context_text()
+        least = self.meter.minimumSizeHint().width() + _SPACING
+        wide = self.context.width_of(text) + least > self.width() > 0
+        self.context.setText(text.partition(" · ")[0] if wide else text)
+        self.context.setAccessibleDescription(text)
 
     def _make_room(self) -> None:
         """Leave out what does not fit instead of cutting it; it comes back with the room."""
@@ -154,7 +164,7 @@ class StatusStrip(QWidget):
         speeds = self._speeds
         segments, total = self._segments()
         self.meter.set_segments(segments, total, self._meter_words(segments))
-        self.context.setText(self._context_text())
+        self._show_context()
         self._show_values()
         self.refreshed.emit(speeds)
 

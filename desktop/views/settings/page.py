@@ -43,6 +43,7 @@ class Section(QWidget):
         words = QLabel(label)
         words.setToolTip(tip)
         words.setBuddy(control)
+        words.setWordWrap(True)  # large text in a narrow window
         control.setAccessibleName(label)
         control.setAccessibleDescription(tip)
         control.setToolTip(tip)

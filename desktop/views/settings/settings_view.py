@@ -106,7 +106,7 @@ class SettingsView(QWidget):
         self._scroll = scroll = QScrollArea()
         scroll.setObjectName("settings_scroll")
         scroll.setWidgetResizable(True)
-        scroll.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
+        scroll.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAsNeeded)
         scroll.setFocusPolicy(Qt.FocusPolicy.NoFocus)
         scroll.setWidget(outer)
         layout = QVBoxLayout(self)

@@ -194,8 +194,9 @@ class Sections(QScrollArea):
         if len(self.chips.text) == trace.n_prompt:
             self._show_known(trace.n_known)
         told = any(step.logprob is not None for step in trace.steps[:8])
+        empty = "nothing" if trace.finish_reason is not None and not trace.steps and trace.end is None else ""
         self.written_head.note.setText(
-            "tint: how sure it was of each token · click one for the alternatives" if told else ""
+            "tint: how sure it was of each token · click one for the alternatives" if told else empty
         )
 
     def show_prompt(self, text: PromptText) -> None:

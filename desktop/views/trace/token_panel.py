@@ -140,12 +140,15 @@ class TokenPanel(QScrollArea):
             part.hide()
         self.chance.show()
 
-    def show_nothing(self, *, being_written: bool) -> None:
-        """No token is chosen."""
+    def show_nothing(self, *, being_written: bool, written: bool) -> None:
+        """No token is chosen. written: there is one of the answer."""
         self.number.setText("Being written" if being_written else "No token is chosen")
         self.place.setText("")
         self.piece.hide()
-        self._set_note("Click a token of the answer to see what could have come instead, and how it was chosen.")
+        if written or being_written:
+            self._set_note("Click a token of the answer to see what could have come instead, and how it was chosen.")
+        else:
+            self._set_note("Nothing was written. Click a token of the prompt to see where it came from.")
         for part in (self.chance, self.alternatives_head, self.alternatives, self.hint, self.chosen_head, self.chosen):
             part.hide()
 

@@ -234,7 +234,7 @@ class TracePage(QWidget):
         if self._item is None and not live and trace.steps:
             self._choose(_least_sure(trace))
         elif first or self._item is None:
-            self.panel.show_nothing(being_written=live)
+            self.panel.show_nothing(being_written=live, written=bool(trace.steps))
         elif 0 <= self._item < len(trace.steps):
             self._choose(self._item)  # how long it took may be known now
         self._show_possible()
