@@ -226,3 +226,28 @@ def test_the_window_does_its_work(strange_home: Path) -> None:
     log = (strange_home / "logs" / "inglenook.log").read_text(encoding="utf-8")
     assert "window usable after" in log
     assert [line for line in log.splitlines() if "ERROR" in line or "inglenook.qt" in line] == []
+
+
+def test_it_works_in_a_system_with_nothing_but_glibc(tmp_path: Path) -> None:
+    """No desktop, no C++ runtime, no home, no network: all else is in the package."""
+    if os.geteuid() != 0 or subprocess.run(["unshare", "-mn", "true"], check=False, capture_output=True).returncode:
+        pytest.skip("needs root, and namespaces of its own")
+    root = tmp_path / "root"
+    for name in ("proc", "dev", "tmp", "opt/inglenook", "lib64", "lib"):
+        (root / name).mkdir(parents=True, exist_ok=True)
+    for name in (*door_elf.GLIBC, "libz.so.1"):  # the program's first piece of code needs zlib
+        path = door_frozen_parts.system_library(name)
+        if path is not None:
+            shutil.copy(path, root / ("lib64" if name.startswith("ld-") else "lib") / name)
+    script = (
+        f"mount --bind '{FROZEN}' '{root}/opt/inglenook' && mount -o remount,ro,bind '{root}/opt/inglenook' && "
+        f"mount -t proc proc '{root}/proc' && mount --rbind /dev '{root}/dev' && "
+        f"exec env -i /usr/sbin/chroot '{root}' /opt/inglenook/inglenook --self-test"
+    )
+    done = subprocess.run(
+        ["unshare", "-mn", "sh", "-c", script], capture_output=True, text=True, timeout=180, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "has no home folder" in done.stdout
+    assert "wrote 8 tokens" in done.stdout and "ok  window opened" in done.stdout
+    assert not list((root / "tmp").iterdir()), "nothing is left behind"
