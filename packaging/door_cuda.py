@@ -45,7 +45,8 @@ FLAGS = (
     *("-DGGML_CPU=OFF", "-DGGML_CUDA=ON", "-DGGML_CUDA_GRAPHS=ON", "-DGGML_CUDA_NCCL=OFF"),
     # With it the module would be linked to the driver's own library, and could not be loaded without one.
     "-DGGML_CUDA_NO_VMM=ON",
-    *("-DGGML_BUILD_TESTS=OFF", "-DGGML_BUILD_EXAMPLES=OFF"),
+    *("-DLLAMA_BUILD_COMMON=OFF", "-DLLAMA_BUILD_TOOLS=OFF", "-DLLAMA_BUILD_EXAMPLES=OFF", "-DLLAMA_BUILD_TESTS=OFF"),
+    *("-DLLAMA_BUILD_SERVER=OFF", "-DLLAMA_CURL=OFF"),
     *("-DCMAKE_INSTALL_RPATH=$ORIGIN", "-DCMAKE_BUILD_WITH_INSTALL_RPATH=ON"),
 )
 
@@ -125,7 +126,7 @@ def _make(place: Place, version: str, nvcc: str, archs: tuple[str, ...], kept: P
         "PATH": os.pathsep.join([str(tools / "bin"), str(Path(nvcc).parent), *path]),
     }
     env.pop("CMAKE_ARGS")
-    command: list[str | Path] = ["cmake", "-S", source / "vendor" / "llama.cpp" / "ggml", "-B", made, "-G", "Ninja"]
+    command: list[str | Path] = ["cmake", "-S", source / "vendor" / "llama.cpp", "-B", made, "-G", "Ninja"]
     run_logged(place, "configuring the CUDA backend", [*command, *cmake_flags(source, runtime, nvcc, archs)], env=env)
     jobs = str(os.cpu_count() or 1)
     command = ["cmake", "--build", made, "--target", "ggml-cuda", "-j", jobs]

@@ -89,7 +89,9 @@ def load(*, add_ons: bool = True) -> Loaded:
     loaded = _current = Loaded()
     if devices.backends():
         return loaded
-    own = [module for folder in package_folders() for module in modules_in(folder)]
+    own = list(
+        {module.path.name: module for folder in reversed(package_folders()) for module in modules_in(folder)}.values()
+    )
     if add_ons:
         loaded.add_ons = _load_add_ons([m for m in own if m.kind not in _PLAIN], loaded.problems)
     for module in own:
