@@ -13,7 +13,8 @@ For each suite, in a layer over a root that debootstrap made (kept in --roots, s
 4. a file and a link are handed to the running window by second starts;
 5. the menu, the file type and the links are known to a desktop's lists, and no more when it is gone;
 6. with --older PACKAGE: that one is installed first and upgraded, and the profile must be the same afterwards;
-7. `apt-get purge` and `autoremove`: nothing may be left but the profile.
+7. with --archive ARCHIVE: it is installed for the user alone, where no library of a desktop is, tested and removed;
+8. `apt-get purge` and `autoremove`: nothing may be left but the profile.
 
 Needs: debootstrap, Xvfb, xdotool, xprop, ImageMagick's import, overlayfs. Ends with 0 if all of it is so. Figures go to
 --figures as JSON lines.
@@ -293,10 +294,32 @@ def try_suite(options: argparse.Namespace, suite: str) -> dict[str, object]:
     return figures
 
 
+def try_archive(options: argparse.Namespace, suite: str) -> dict[str, object]:
+    """Install the archive for one user where not a single library of a desktop is; gives the figures."""
+    with layer(base_root(options.roots, suite), options.roots) as root:
+        add_user(root)
+        before = listing(root)
+        shutil.copy(options.archive, root / "tmp/archive.tar.gz")
+        script = "cd /tmp && tar xf archive.tar.gz && sh inglenook-*/install.sh"
+        say(f"{suite}: the archive")
+        run(as_user(root, "sh", "-c", script))
+        started = time.monotonic()
+        text = run(as_user(root, f"{HOME}/.local/bin/inglenook", "--self-test"), timeout=600)
+        seconds = time.monotonic() - started
+        print(text, flush=True)
+        run(as_user(root, "sh", f"{HOME}/.local/lib/inglenook/uninstall.sh"))
+        left = sorted(name for name in home_listing(root) if name.startswith((".local/lib", ".local/bin")))
+        left += sorted(path for path in listing(root) - before)
+        if left := left + [name for name in home_listing(root) if name.endswith((".desktop", ".svg", ".png"))]:
+            raise Failed(f"left behind: {left[:20]}")
+    return {"suite": suite, "package": options.archive.name, "self_test_s": round(seconds, 1)}
+
+
 def main(argv: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(description="Install the package into fresh minimal roots and use it there.")
     parser.add_argument("package", type=Path)
     parser.add_argument("--older", type=Path, help="a package of an older version that is installed first")
+    parser.add_argument("--archive", type=Path, help="the .tar.gz, to be tried for one user as well")
     parser.add_argument("--suite", action="append", default=[], help="bookworm, trixie (default: both)")
     parser.add_argument("--roots", type=Path, default=Path("/var/tmp/inglenook-roots"))
     parser.add_argument("--shots", type=Path, default=Path("build/linux/shots"))
@@ -308,15 +331,17 @@ def main(argv: Sequence[str]) -> int:
     failed = 0
     for suite in options.suite or ["bookworm", "trixie"]:
         try:
-            figures = try_suite(options, suite)
+            made = [try_archive(options, suite)] if options.archive else []
+            made.append(try_suite(options, suite))
         except (Failed, subprocess.TimeoutExpired) as error:
             say(f"{suite}: FAILED: {error}")
             failed = 1
             continue
-        say(f"{suite}: passed: {json.dumps(figures, ensure_ascii=False)}")
         options.figures.parent.mkdir(parents=True, exist_ok=True)
         with options.figures.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(figures, ensure_ascii=False) + "\n")
+            for figures in made:
+                say(f"{suite}: passed: {json.dumps(figures, ensure_ascii=False)}")
+                file.write(json.dumps(figures, ensure_ascii=False) + "\n")
     return failed
 
 
