@@ -11,7 +11,7 @@ import tempfile
 from collections import Counter
 from pathlib import Path
 
-from engine import backend_words
+from engine import backend_words, format_check
 from engine import paths as places
 from engine.cli_doctor import versions
 from engine.cli_output import for_terminal
@@ -19,7 +19,7 @@ from engine.cli_worker import CliWorker
 from engine.errors import EngineError, ModelNotFound, StorageFailed
 from engine.events import Done, Hello, Loaded, ModelInfo
 from engine.frozen import is_frozen
-from engine.message import PromptMessage
+from engine.message import AnswerFormat, PromptMessage
 from engine.models import starter
 from engine.sampling import SamplingParams
 from engine.worker import protocol
@@ -55,6 +55,7 @@ def run() -> int:
         failure = error
         _write(f"failed  {error.message}")
         _write_reason(error)
+    status = _formats_test() or status
     status = _window_test() or status
     if failure is not None:
         raise failure
@@ -125,6 +126,19 @@ def _generate(worker: CliWorker) -> Done:
     *_, last = worker.run(request)
     assert isinstance(last, Done)
     return last
+
+
+def _formats_test() -> int:
+    """The library that holds answers to a schema, in a process of its own."""
+    try:
+        format_check.check(AnswerFormat(kind="schema", text='{"type": "object"}'))
+    except (EngineError, OSError) as error:
+        _write(f"failed  {error}")
+        if isinstance(error, EngineError):
+            _write_reason(error)
+        return 1
+    _write("ok  answers can be held to a JSON Schema")
+    return 0
 
 
 # ------------------------------------------------------------------ the window
