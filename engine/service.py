@@ -15,7 +15,7 @@ from typing import Any
 
 import msgspec
 
-from engine import bench_history, events, log, newer
+from engine import events, log, newer
 from engine.black_box import BlackBox
 from engine.calibration import Calibrator
 from engine.chat.conversations import Conversations
@@ -31,7 +31,7 @@ from engine.load_request import differences, embedding_request, load_request
 from engine.metrics import Monitor
 from engine.model_host import ModelHost, new_id
 from engine.model_store import ModelStore
-from engine.models import library_records, starter
+from engine.models import starter
 from engine.paths import Paths
 from engine.resume import Resume
 from engine.settings import Settings
@@ -41,12 +41,18 @@ from engine.worker import protocol
 from engine.worker.client import error_from
 
 _log = log.get("engine")
-#: files in the data folder that have a form of their own
-_FORMS = {
-    "fit.json": ("what was measured of this computer", measured.SCHEMA),
-    "bench.json": ("the measurements of models", bench_history.SCHEMA),
-    "library.json": ("where models came from", library_records.SCHEMA),
-}
+
+
+def _forms() -> dict[str, tuple[str, int]]:
+    """Files in the data folder that have a form of their own: what they hold, and the latest form known here."""
+    from engine import bench_history  # after the window is there: its start does without
+    from engine.models import library_records
+
+    return {
+        "fit.json": ("what was measured of this computer", measured.SCHEMA),
+        "bench.json": ("the measurements of models", bench_history.SCHEMA),
+        "library.json": ("where models came from", library_records.SCHEMA),
+    }
 
 
 class Engine:
@@ -101,7 +107,7 @@ class Engine:
 
         def work() -> None:
             self.paths.ensure()
-            notes = [*self.settings.notes, newer.words(self.paths, _FORMS)]
+            notes = [*self.settings.notes, newer.words(self.paths, _forms())]
             if said := " ".join(note for note in notes if note):
                 self._emit(events.Notice(level="warning", text=said))
             store = self._open_store()

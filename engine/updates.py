@@ -19,6 +19,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -26,8 +27,10 @@ import engine
 import resources
 from engine import log
 from engine.errors import EngineError, UpdateCheckFailed
-from engine.models import http
 from engine.settings import Settings
+
+if TYPE_CHECKING:  # what asks is loaded with the first question: the window's start does without
+    from engine.models import http
 
 DAY_S = 86_400.0
 MAX_BYTES = 64 * 1024
@@ -249,6 +252,8 @@ def _offline() -> bool:
 
 
 def _fetch(feed: str) -> bytes:
+    from engine.models import http
+
     host, end = host_of(feed), time.monotonic() + PATIENCE_S
     try:
         with http.new_client(_STALL_S, connections=1) as client:
@@ -267,6 +272,8 @@ def _fetch(feed: str) -> bytes:
 def _body(opened: http.Opened, host: str, end: float) -> bytes:
     import httpx
 
+    from engine.models.http import network_fault
+
     response, body = opened.response, bytearray()
     if response.status_code != 200:
         raise _failed(f"{host} answers with status {response.status_code}")
@@ -280,7 +287,7 @@ def _body(opened: http.Opened, host: str, end: float) -> bytes:
             if time.monotonic() > end:
                 raise _failed(f"{host} is too slow")
     except (httpx.TransportError, OSError) as error:
-        raise http.network_fault(error, host) from error
+        raise network_fault(error, host) from error
     return bytes(body)
 
 

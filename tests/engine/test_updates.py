@@ -5,6 +5,8 @@ from __future__ import annotations
 import http.server
 import json
 import socket
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -345,6 +347,13 @@ def test_offline_mode_and_no_address(
 def test_the_built_in_address_is_one_or_none() -> None:
     built_in = updates.built_in_feed()
     assert built_in == "" or host_of(built_in)
+
+
+def test_what_asks_is_not_loaded_before_a_question() -> None:
+    """The window's start is short because of what it does not load."""
+    code = "import sys, desktop.app; print([m for m in ('engine.models.http', 'httpx', 'ssl') if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
 
 
 # ------------------------------------------------------------------ the command line
