@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import inspect
 import json
 import os
 import re
@@ -103,8 +104,10 @@ def test_the_matrix_has_every_system_that_packages_are_made_for() -> None:
             {"linux": "ubuntu-", "windows": "windows-", "macos": "macos-"}[row["name"].split("-")[0]]
         )
         assert not row["runner"].endswith("-latest"), "another system one day would be another release"
-    for module in (door_linux, door_windows, door_macos):
-        assert callable(module.build)
+    for system, module in {"linux": door_linux, "windows": door_windows, "macos": door_macos}.items():
+        build = door_package.step(f"door_{system}", "build")
+        assert build is module.build
+        assert list(inspect.signature(build).parameters)[:4] == ["place", "frozen", "addons", "only"]
 
 
 def test_packages_are_made_by_the_door_and_tried_where_they_were_installed() -> None:
