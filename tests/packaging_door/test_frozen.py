@@ -65,7 +65,14 @@ def test_it_works_without_any_variable_in_a_home_with_strange_letters(strange_ho
     done = run("--self-test", cwd=strange_home, HOME=str(strange_home))
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stderr == ""
-    for words in ("packaged", "computes on CPU", "wrote 8 tokens", "JSON Schema", "ok  window opened", "all of it works"):
+    for words in (
+        "packaged",
+        "computes on CPU",
+        "wrote 8 tokens",
+        "JSON Schema",
+        "ok  window opened",
+        "all of it works",
+    ):
         assert words in done.stdout
     assert list(strange_home.iterdir()) == [], "a self-test leaves nothing behind"
 
