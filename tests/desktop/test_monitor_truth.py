@@ -255,3 +255,37 @@ def test_three_speeds_of_scripted_answers_are_shown_apart(shell: Any, model_file
     assert rows["Decode, mean of the answer"].value == "—" and rows["Prefill (0 new of 510)"].value == "—"
     assert "all was in the KV cache" in rows["Prefill (0 new of 510)"].tip
     check_words(feed)
+
+
+# ---- why it is slow
+
+
+def slow(rate: float | None, sample: events.Sampled | None, *, low: float = 20.0, n: int = 1) -> list[str]:
+    feed: Any = SimpleNamespace(
+        model=model(fit=FitSummary("cpu", decode_tps_low=low, decode_tps_high=60.0)),
+        runs={number: SimpleNamespace(speeds=SimpleNamespace(reading=False)) for number in range(n)},
+        decode_now=rate,
+        last=None,
+        sample=sample,
+    )
+    return [row.value for row in lines.slow_rows(feed)]
+
+
+def busy(all_percent: float, worker_percent: float) -> events.Sampled:
+    return events.Sampled(
+        time_s=0.0,
+        window=events.ProcessFigures(cpu_percent=4.0),
+        worker=events.ProcessFigures(cpu_percent=worker_percent),
+        cpu_percent=all_percent,
+        n_cores=2,
+    )
+
+
+def test_slower_than_predicted_is_said_with_what_is_known_of_the_cause() -> None:
+    assert slow(5.0, busy(100.0, 60.0)) == ["others use 68 % of the CPU"]
+    assert slow(5.0, busy(100.0, 190.0)) == ["see the trace"]
+    assert slow(5.0, busy(100.0, 190.0), n=3) == ["3 answers at once"]
+    assert slow(5.0, None) == ["see the trace"]
+    assert slow(25.0, busy(100.0, 10.0)) == [], "as fast as was predicted"
+    assert slow(None, busy(100.0, 10.0)) == [] and slow(5.0, None, low=0.0) == []
+    assert lines.others_percent(busy(10.0, 60.0)) == 0.0

@@ -9,11 +9,14 @@ from desktop.views.monitor.feed import MonitorFeed
 from desktop.views.monitor.places import Place
 from desktop.views.monitor.rows import Row
 from desktop.views.monitor.runs import step_times
+from engine.events import Sampled
 from engine.message import GenerationRecord
 
 DASH = figures.DASH
 _NO_MODEL = "No model is loaded"
 _NO_ANSWER = "No answer has been written yet"
+#: of all processors, used by other programs, that make an answer slower
+_BUSY_PERCENT = 20.0
 _ALL_CACHED = "Nothing had to be read: all was in the KV cache"
 _NOT_READ = "No step of reading has been measured"
 
@@ -90,6 +93,7 @@ def speed_rows(feed: MonitorFeed, *, full: bool) -> list[Row]:
     rows = [
         Row("First token", figures.seconds(ttft), "" if ttft is not None else why, "ttft"),
         Row(new, _rate(prefill), "" if prefill is not None else no_prefill, "prefill"),
+        *slow_rows(feed),
     ]
     if full:
         rows += [
@@ -110,6 +114,35 @@ def speed_rows(feed: MonitorFeed, *, full: bool) -> list[Row]:
             *_step_rows(feed),
         ]
     return rows
+
+
+def slow_rows(feed: MonitorFeed) -> list[Row]:
+    """One line where it writes more slowly than the plan of the load predicted: what else uses the processor now."""
+    fit = feed.model.fit if feed.model is not None else None
+    rate, state = main_rate(feed)
+    if fit is None or rate is None or state != "live" or not 0 < rate < fit.decode_tps_low:
+        return []
+    n, others = len(feed.runs), others_percent(feed.sample)
+    tip = f"At least {figures.rate(fit.decode_tps_low)} tok/s were predicted for one answer at a time"
+    why = "see the trace"
+    if others is not None and others >= _BUSY_PERCENT:
+        why, tip = (
+            f"others use {others:.0f} % of the CPU",
+            f"{tip}. Other programs compute, too, and take turns with it",
+        )
+    elif n > 1:
+        why = f"{n} answers at once"
+    return [Row("Slower than predicted", why, tip, "speed_estimate", tone="warn")]
+
+
+def others_percent(sample: Sampled | None) -> float | None:
+    """How much of all processors other programs use; None where that is not known."""
+    if sample is None or sample.cpu_percent is None or sample.window is None or sample.worker is None:
+        return None
+    own = [process.cpu_percent for process in (sample.window, sample.worker)]
+    if None in own:
+        return None
+    return max(0.0, sample.cpu_percent - sum(one or 0.0 for one in own) / max(1, sample.n_cores))
 
 
 def _expected(feed: MonitorFeed) -> Row:
