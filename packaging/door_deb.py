@@ -174,10 +174,12 @@ def _finish(place: Place, tree: Path, fields: Mapping[str, str], date: int) -> P
     share.set_times(tree, date)
     target = place.root / "dist" / f"{name}_{number}_{architecture()}.deb"
     target.parent.mkdir(exist_ok=True)
+    fresh = target.with_name(f"{target.name}.part")
     # xz gives the same bytes however many cores pack (zstd does not), and a twelfth less than zstd in its quick levels
-    command = ["dpkg-deb", "--root-owner-group", "-Zxz", "-z6", "--build", str(tree), str(target)]
+    command = ["dpkg-deb", "--root-owner-group", "-Zxz", "-z6", "--build", str(tree), str(fresh)]
     env = {**os.environ, "SOURCE_DATE_EPOCH": str(date)}
     run_logged(place, f"packing {target.name}", command, env=env, advice="install dpkg and run this again")
+    fresh.replace(target)
     return target
 
 
