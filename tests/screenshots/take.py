@@ -478,6 +478,46 @@ def trace_replay(scene: Scene, home: Path) -> None:
     scene.pause(0.4)
 
 
+def trace_stopped(scene: Scene, home: Path) -> None:
+    """Stopped while it read a long prompt."""
+    scene.load("starter", n_ctx=8192)
+    presenter = scene.view.presenter
+    scene.ask("Foxes and hens and geese live on a farm. " * 700, wait=False)
+    scene.until(lambda: any(s.n_cached < s.n_read < s.n_prompt for s in presenter.live_speeds.values()))
+    presenter.stop()
+    scene.until(lambda: not presenter.generating)
+    scene.window.inside.show_trace(presenter.messages[-1].id)
+    page = scene.window.inside.view.page("trace")
+    scene.until(lambda: page.desk.trace is not None and page.desk.trace.marks is not None)
+    scene.pause(1.0)
+
+
+def trace_deleted(scene: Scene, home: Path) -> None:
+    trace(scene, home)
+    page = scene.window.inside.view.page("trace")
+    scene.app.engine.chats.delete(scene.view.presenter.chat_id)
+    scene.until(lambda: bool(page.desk.lost))
+    scene.pause(0.5)
+
+
+def bad_file(scene: Scene, home: Path) -> None:
+    """A web page that was saved under the name of a model."""
+    path = home / "Qwen3-8B-Q4_K_M.gguf"
+    path.write_bytes(b"<!DOCTYPE html><html><body>Sign in to continue</body></html>")
+    scene.window.control.load(path)
+    scene.until(lambda: not scene.view.banner.isHidden())
+    scene.pause(0.5)
+
+
+def first_run_offline(scene: Scene, home: Path) -> None:
+    os.environ["HF_ENDPOINT"] = "http://127.0.0.1:9"
+    first_run(scene, home)
+    page = scene.window.models.first_run
+    page.cards["chat"].button.click()
+    scene.until(lambda: not page.error.isHidden())
+    scene.pause(0.3)
+
+
 def settings_traces(scene: Scene, home: Path) -> None:
     trace_page(scene)
     scene.window.show_settings()
@@ -725,6 +765,10 @@ SCENES: dict[str, tuple[Callable[[Scene, Path], None], Any]] = {
     "trace-prompt": (trace_prompt, None),
     "trace-small": (trace_small, None),
     "trace-live": (trace_live, None),
+    "trace-stopped": (trace_stopped, None),
+    "trace-deleted": (trace_deleted, None),
+    "bad-file": (bad_file, None),
+    "first-run-offline": (first_run_offline, {}),
     "trace-replay": (trace_replay, None),
     "settings-traces": (settings_traces, None),
     "settings-about": (settings_about, {}),
