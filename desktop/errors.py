@@ -27,6 +27,7 @@ _TITLES = {
     "disk_full": "The disk is full",
     "download_failed": "The download stopped",
     "gone": "It is not there any more",
+    "grammar_failed": "The answer could not keep to its format",
     "hub_access_denied": "Access has to be asked for",
     "hub_not_found": "The Hub does not have this",
     "hub_unreachable": "The Hub cannot be reached",

@@ -287,7 +287,8 @@ def _said(piece: bytes) -> dict[str, str]:
 
 
 def _candidate(candidate: Candidate) -> dict[str, Any]:
-    return {"token_id": candidate.token_id, **_said(candidate.piece), "logprob": candidate.logprob}
+    said = {"token_id": candidate.token_id, **_said(candidate.piece), "logprob": candidate.logprob}
+    return said if candidate.allowed else {**said, "allowed": False}
 
 
 def _step(step: Step) -> dict[str, Any]:

@@ -33,11 +33,13 @@ class Candidate(msgspec.Struct, frozen=True, array_like=True):
     Attributes:
         piece: its bytes, or the name of a control token, which says nothing.
         logprob: natural logarithm of its probability (softmax of all raw logits).
+        allowed: the answer's format lets it come here.
     """
 
     token_id: int
     piece: bytes
     logprob: float
+    allowed: bool = True
 
 
 class Stage(msgspec.Struct, frozen=True, array_like=True):

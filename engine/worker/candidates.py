@@ -49,6 +49,11 @@ class Choice:
         tokens = tokens_of(allowed if self.few else ~allowed)
         self.tokens = tokens if self.few else tokens[: np.searchsorted(tokens, n_vocab)]
 
+    def allows(self, token: int) -> bool:
+        """Whether it can be chosen."""
+        at = int(np.searchsorted(self.tokens, token))
+        return self.few == (at < len(self.tokens) and int(self.tokens[at]) == token)
+
 
 class Candidates:
     """Room for a whole vocabulary, used again for every token of an answer.

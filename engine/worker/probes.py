@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from engine.events import Stage
+from engine.worker.candidates import Choice
 
 _L: Any = _llama
 _Rows = npt.NDArray[np.float32]
@@ -35,12 +36,17 @@ _name = _L.llama_sampler_i_name(lambda _: _NAME)
 
 @dataclass(frozen=True, slots=True)
 class Drawn:
-    """How a chain came to a token; the fields are those of `events.TokenDetail`."""
+    """How a chain came to a token; the fields are those of `events.TokenDetail`.
+
+    Attributes:
+        choice: what an answer format allowed; None without one.
+    """
 
     stages: tuple[Stage, ...]
     chosen_p: float = 1.0
     draw_from: float = 0.0
     draw_to: float = 0.0
+    choice: Choice | None = None
 
 
 class Probes:
@@ -98,9 +104,9 @@ class Probes:
         self._stages = [] if n_allowed is None else [Stage("format", n_allowed)]
         self._drawn = None
 
-    def drawn(self) -> Drawn:
+    def drawn(self, choice: Choice | None) -> Drawn:
         """What was seen since `begin`."""
-        return Drawn(tuple(self._stages), *(self._drawn or ()))
+        return Drawn(tuple(self._stages), *(self._drawn or (1.0, 0.0, 0.0)), choice)
 
     def _remember(self, array: int) -> None:
         self._before = _rows(array)[:, 1].copy()

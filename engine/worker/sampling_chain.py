@@ -62,6 +62,7 @@ class SamplerChain:
         self.constraint, self._n_vocab = constraint, n_vocab
         self._candidates = Candidates(n_vocab if constraint is not None else 0)
         self._ahead: Choice | None = None
+        self._last: Choice | None = None
         self._needs_gathered = params.typical_p < 1  # it takes the logarithm of every probability, also of 0
         options = _L.llama_sampler_chain_default_params()
         options.no_perf = True
@@ -110,7 +111,7 @@ class SamplerChain:
                 self._probes.begin()
             token = _L.llama_sampler_sample(self._handle, context, row)
             return token
-        choice = self._ahead or self._choice(self.constraint)
+        choice = self._last = self._ahead or self._choice(self.constraint)
         token = self._gathered(context, row, choice) if choice.few else self._hiding(context, row, choice)
         self.constraint.accept(token)
         self._ahead = None
@@ -136,7 +137,7 @@ class SamplerChain:
 
     def drawn(self) -> Drawn | None:
         """How the last token was chosen; None without a trace."""
-        return None if self._probes is None else self._probes.drawn()
+        return None if self._probes is None else self._probes.drawn(self._last)
 
     def pass_draws(self, n_draws: int, n_xtc_draws: int = 0) -> None:
         """Go on in the random numbers as if so many tokens had been drawn, and XTC had been asked so often.

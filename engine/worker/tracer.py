@@ -135,10 +135,13 @@ def detail(raw: Raw, chosen: Chosen, name: Callable[[int], bytes]) -> events.Tok
     best, token, drawn = raw.best, chosen.token, chosen.drawn or Drawn(())
     if all(candidate != token for candidate, _ in best):
         best = (*best, (token, raw.logprob))
+    choice = drawn.choice
     return events.TokenDetail(
         token,
         raw.entropy_bits,
-        tuple(events.Candidate(each, name(each), logprob) for each, logprob in best),
+        tuple(
+            events.Candidate(each, name(each), logprob, choice is None or choice.allows(each)) for each, logprob in best
+        ),
         drawn.stages,
         drawn.chosen_p,
         drawn.draw_from,

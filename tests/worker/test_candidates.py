@@ -36,3 +36,11 @@ def test_candidates_lie_as_llama_cpp_has_them() -> None:
     row = candidates.row(logits.ctypes.data)
     row[3] = -np.inf
     assert logits[3] == -np.inf, "the row is where the logits are"
+
+
+@pytest.mark.parametrize("always_few", [True, False])
+@pytest.mark.parametrize("n_allowed", [0, 3, 60, 97, 100])
+def test_a_choice_says_what_it_allows(n_allowed: int, always_few: bool) -> None:
+    allowed = set(np.random.default_rng(n_allowed).permutation(100)[:n_allowed].tolist())
+    choice = Choice(pack((token in allowed for token in range(100)), 100), 100, always_few=always_few)
+    assert [choice.allows(token) for token in range(100)] == [token in allowed for token in range(100)]

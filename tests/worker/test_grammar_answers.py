@@ -222,6 +222,6 @@ def test_a_model_cannot_end_inside_its_thinking(scripted_model: Callable[..., di
 )
 def test_every_way_to_sample_keeps_to_the_format(worker: RawWorker, sampling: dict[str, Any]) -> None:
     grammar = 'root ::= "[" [^xyz\\n]{8,30} "]"'
-    answer = worker.ask("Say anything.", temperature=1.2, seed=4, max_tokens=60, grammar=grammar, **sampling)
+    answer = worker.ask("Say anything.", temperature=1.2, seed=4, max_tokens=160, grammar=grammar, **sampling)
     assert re.fullmatch(r"\[[^xyz\n]{8,30}\]", answer.text) and answer.reason == "stop"
     assert all(np.isfinite(token["logprob"]) for token in answer.tokens), "the model's own logits are left as they were"

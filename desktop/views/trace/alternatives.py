@@ -31,14 +31,18 @@ class AlternativeRow(QAbstractButton):
         self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Fixed)
         self.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
         said = f"{pieces.spoken(candidate.piece)}, {words.percent(self.probability)}"
-        self.setAccessibleName(f"{said}, chosen" if chosen else said)
+        self.setAccessibleName(f"{said}, chosen" if chosen else said if candidate.allowed else f"{said}, not allowed")
 
     def set_branching(self, on: bool) -> None:
         """Whether a press branches the chat here."""
         token = f"id {self.candidate.token_id:,}, {words.percent(self.probability)}"
-        able = on and not self.chosen
-        what = "This one was chosen" if self.chosen else "Click to let the answer go on with this token instead"
-        self.setToolTip(f"{token}\n{what}" if on or self.chosen else token)
+        able = on and not self.chosen and self.candidate.allowed
+        what = "Click to let the answer go on with this token instead"
+        if self.chosen:
+            what = "This one was chosen"
+        elif not self.candidate.allowed:
+            what = "The answer's format does not allow it here"
+        self.setToolTip(f"{token}\n{what}" if on or self.chosen or not self.candidate.allowed else token)
         self.setEnabled(able)
         self.setCursor(Qt.CursorShape.PointingHandCursor if able else Qt.CursorShape.ArrowCursor)
 
@@ -69,8 +73,9 @@ class AlternativeRow(QAbstractButton):
         mono, figures = token_font(scale, step=-1), fonts.tabular(fonts.ui_font(scale, step=-1))
         figure_width = QFontMetricsF(figures).horizontalAdvance("< 0.01 %") + 4
         word_width = min(area.width() * 0.34, 130 * scale)
+        painter.setPen(theme.color("accent" if self.chosen else "ink" if self.candidate.allowed else "ink3"))
+        mono.setStrikeOut(not self.candidate.allowed)
         painter.setFont(mono)
-        painter.setPen(theme.color("accent" if self.chosen else "ink"))
         word = QFontMetricsF(mono).elidedText(self.text(), Qt.TextElideMode.ElideMiddle, word_width - 4)
         middle = Qt.AlignmentFlag.AlignVCenter
         inner = area.adjusted(3, 0, -3, 0)
