@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from types import SimpleNamespace
 
+import msgspec
 import pytest
 from PySide6.QtCore import Qt
 
 from desktop.theme import DARK
+from desktop.views.chat.model_about import about
 from desktop.views.chat.model_picker import button_words, chip_words
+from engine import backend_words
+from engine.backend_words import AddOn
 from engine.events import ModelInfo, ModelState, TemplateInfo
 from engine.message import ErrorInfo
 
@@ -36,6 +40,21 @@ def test_the_chip_says_where_the_layers_are(info: ModelInfo | None, words: str, 
     text, kind, tip = chip_words(info)
     assert (text, kind) == (words, tone)
     assert bool(tip) == (info is not None)
+
+
+@pytest.mark.parametrize(
+    ("state", "reason", "tone", "warned"),
+    [("no_device", "no NVIDIA driver", "neutral", False), ("failed", "its trial process died: SIGSEGV", "warn", True)],
+)
+def test_a_gpu_add_on_that_is_not_used_is_never_silent(state: str, reason: str, tone: str, warned: bool) -> None:
+    found = msgspec.structs.replace(model(0), cpu_module="zen4", add_ons=(AddOn("CUDA", state, reason),))
+    text, kind, tip = chip_words(found)
+    assert (text, kind) == ("CPU", tone)
+    assert f"CPU (zen4) — CUDA add-on: {reason}" in tip
+    lines = about(ModelState(status="ready", name="Q", model=found))
+    assert f"computes on CPU (zen4) — CUDA add-on: {reason}" in lines
+    assert bool(backend_words.broken(found.add_ons)) == warned
+    assert "add-on" not in about(ModelState(status="ready", name="Q", model=model(0)))
 
 
 def test_the_button_names_model_quantization_and_real_context() -> None:
