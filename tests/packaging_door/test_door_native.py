@@ -19,6 +19,7 @@ import pytest
 from door_steps import Place, StepError, find_place
 
 ROOT = Path(__file__).resolve().parents[2]
+CACHE = find_place().cache  # asked for before a test has another home
 VARIANTS = "vendor/llama.cpp/ggml/src/CMakeLists.txt"
 SOURCES = {
     VARIANTS: "        ggml_add_cpu_backend_variant(zen4 AVX512)\n"
@@ -130,8 +131,7 @@ def test_a_kept_wheel_is_taken_without_building(place: Place, monkeypatch: pytes
 
 
 def made_wheel() -> Path:
-    place = find_place()
-    kept = sorted((place.cache / "wheels").glob("*-portable-*/*.whl"))
+    kept = sorted((CACHE / "wheels").glob("*-portable-*/*.whl"))
     if not kept:
         pytest.skip("the portable llama.cpp was not made on this machine (dev.py package makes it)")
     return kept[-1]
