@@ -117,7 +117,7 @@ def program(place: Place, frozen: Path, manual: str, date: int) -> Path:
     fields = {
         "Package": "inglenook",
         "Depends": ", ".join(depends(*needed([tree / LIB]))),
-        "Recommends": "xdg-utils",
+        "Recommends": "fonts-noto-color-emoji, xdg-utils",
         "Suggests": "inglenook-cuda",
         "Description": DESCRIPTION,
     }

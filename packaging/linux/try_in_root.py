@@ -169,10 +169,10 @@ def use_window(root: Path, shots: Path, name: str) -> dict[str, object]:
     try:
         window = find_window(child)
         to_window = time.monotonic() - started
-        kind = tool("xprop", "-id", window, "WM_CLASS", "_NET_WM_ICON")
-        if '"inglenook"' not in kind.splitlines()[0]:
-            raise Failed(f"the window's class is not that of the menu entry: {kind.splitlines()[0]}")
         time.sleep(8)
+        kind = tool("xprop", "-id", window, "WM_CLASS", "_NET_WM_ICON")
+        if '"inglenook"' not in kind.splitlines()[0] or "Icon (" not in kind:
+            raise Failed(f"the window's class is not that of the menu entry, or it has no icon: {kind[:200]}")
         tool("xdotool", "windowfocus", window)
         tool("xdotool", "key", "ctrl+1")
         time.sleep(2)
@@ -205,7 +205,6 @@ def use_window(root: Path, shots: Path, name: str) -> dict[str, object]:
     return {
         "to_window_s": round(to_window, 2),
         "window_class": kind.splitlines()[0],
-        "has_icon": "Icon" in kind,
         "exit_code": child.returncode,
         "answer": answers(root)[0][:400],
     }
