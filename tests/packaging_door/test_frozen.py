@@ -33,6 +33,7 @@ pytestmark = [
     ),
     pytest.mark.skipif(not LINUX, reason="Linux"),
     pytest.mark.xdist_group("frozen"),
+    pytest.mark.timeout(600),
 ]
 
 
