@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import datetime as dt
+import logging
+import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -29,6 +31,7 @@ from desktop.delegates.chat_list import ChatListDelegate
 from desktop.models.chat_list import UNTITLED, ChatListModel, Role, Row, grouped
 from desktop.theme import Theme
 from desktop.widgets.term import PROPERTY, add_to_menu, explain
+from engine.errors import EngineError
 from engine.message import Chat
 
 if TYPE_CHECKING:
@@ -40,6 +43,15 @@ _RELOAD_DELAY_MS = 60
 _ARROW_DELAY_MS = 150
 #: of the glossary: what the model sees of a chat
 _TERM = "context_window"
+_log = logging.getLogger("inglenook.desktop")
+
+
+def _on_no_chats(error: BaseException) -> None:
+    """The list stays as it is. Why the chats cannot be read is told where the conversation would be."""
+    if isinstance(error, EngineError):
+        _log.warning("the chats cannot be listed: %s", error)
+    else:
+        sys.excepthook(type(error), error, error.__traceback__)
 
 
 class _SearchBox(QLineEdit):
@@ -228,7 +240,7 @@ class ChatListPanel(QWidget):
 
     def reload(self) -> None:
         """Ask the engine for the chats, and for the hits of a running search."""
-        self._bridge.run(self._engine.chats.list(), self._on_chats, owner=self)
+        self._bridge.run(self._engine.chats.list(), self._on_chats, _on_no_chats, owner=self)
         if self.search.text().strip():
             self._run_search()
 
@@ -320,7 +332,7 @@ class ChatListPanel(QWidget):
                 self._hits = hits
                 self._show()
 
-        self._bridge.run(self._engine.chats.search(query), show, owner=self)
+        self._bridge.run(self._engine.chats.search(query), show, _on_no_chats, owner=self)
 
     # ---- choosing
 
