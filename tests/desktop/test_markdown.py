@@ -160,7 +160,8 @@ class TestHostile:
         begin = time.thread_time()
         made.tail()
         worst = max(worst, time.thread_time() - begin)
-        assert worst < 0.5  # typical: below 0.05; quadratic behaviour would take tens of seconds
+        # typical: below 0.05, ten times that on a busy machine; quadratic behaviour would take tens of seconds
+        assert worst < 1.5
 
     def test_deep_quotes_lose_no_text(self) -> None:
         assert "deep inside" in "".join(

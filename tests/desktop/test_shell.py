@@ -307,7 +307,7 @@ def test_status_figures_of_memory_are_measured(shell, model_file: Path) -> None:
     one.load(model_file)
     one.wait(lambda: "MiB" in one.view.strip.text_of("worker"))
     assert re.fullmatch(r"app \d+ MiB", one.view.strip.text_of("window"))
-    assert re.fullmatch(r"model \d+ MiB", one.view.strip.text_of("worker"))
+    assert re.fullmatch(r"model [\d.]+ MiB", one.view.strip.text_of("worker"))
     one.window.control.unload()
     one.wait(lambda: one.view.strip.text_of("worker") == "model —")
 

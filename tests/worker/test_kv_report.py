@@ -64,8 +64,9 @@ def test_moved_cells_are_told_apart(model: Path) -> None:
             answer = worker.ask(messages=conversation(n), overflow="drop_oldest", cache_key="chat-1", **ASK)
         moved = answer.done["usage"]["shifted_tokens"]
         assert moved > 100
-        sequence = last_map(worker, used(worker))["sequences"][0]
-        assert sequence["n_moved"] >= moved, "what was moved before is still where it was moved to"
+        # what was moved before is still where it was moved to; the map of the answer before may hold as many cells
+        while (sequence := last_map(worker, used(worker))["sequences"][0])["n_moved"] < moved:
+            worker.wait("kv_map", timeout=5)
         assert sequence["moved_from"] + sequence["n_moved"] <= sequence["n_cells"]
 
 
