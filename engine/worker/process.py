@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO, cast
 
+from engine.frozen import is_frozen as is_frozen
 from engine.worker import windows_job
 
 #: folder that holds the `engine` package
@@ -21,10 +22,6 @@ CONSOLE_PROGRAM = "inglenook-cli.exe"
 #: for `subprocess` on Windows: a program with a console shows none when the window starts it
 NO_WINDOW = 0x08000000 if sys.platform == "win32" else 0  # CREATE_NO_WINDOW
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
-
-
-def is_frozen() -> bool:
-    return bool(getattr(sys, "frozen", False))
 
 
 def own_program() -> str:

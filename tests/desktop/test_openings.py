@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from models_help import LAPTOP, NO_GPU, StandInDownloads, repo_info, use_machine
 from PySide6.QtCore import Qt
+from second_start import SECOND
 
 from desktop import __main__ as entry
 from desktop import app, openings
@@ -179,18 +180,6 @@ def test_a_file_without_an_ending_is_loaded_as_if_dropped(shell, tmp_path: Path)
     one.app.on_second_start([str(file)])
     assert one.window.views.currentWidget() is one.window.chat_page
     one.wait(lambda: one.window.control.state.path == str(file))
-
-
-SECOND = """
-import sys
-import desktop
-from pathlib import Path
-from PySide6.QtCore import QCoreApplication
-from desktop.single_instance import SingleInstance
-app = QCoreApplication([])
-one = SingleInstance(Path(sys.argv[1]))
-print(one.acquire(), one.notify_first(sys.argv[2:]), flush=True)
-"""
 
 
 SENDER = """

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from PySide6.QtCore import QLockFile
+from second_start import SECOND
 
 from desktop.single_instance import SingleInstance, server_name
 from engine.errors import StorageFailed
@@ -25,17 +26,6 @@ app = QCoreApplication([])
 one = SingleInstance(Path(sys.argv[1]))
 print(one.acquire(), flush=True)
 time.sleep(60)
-"""
-
-SECOND = """
-import sys
-import desktop
-from pathlib import Path
-from PySide6.QtCore import QCoreApplication
-from desktop.single_instance import SingleInstance
-app = QCoreApplication([])
-one = SingleInstance(Path(sys.argv[1]))
-print(one.acquire(), one.notify_first(sys.argv[2:]), flush=True)
 """
 
 GARBAGE = """

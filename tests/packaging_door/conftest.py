@@ -87,3 +87,12 @@ def ready(place: door_steps.Place, fake_python: Callable[..., list[list[str]]]) 
     stamp = {kind: door_env.fingerprint(place, choice, key, dev=dev) for kind, dev in (("run", False), ("dev", True))}
     door_steps.write_atomic(place.stamp, json.dumps(stamp))
     return place
+
+
+@pytest.fixture
+def checkout(place: door_steps.Place) -> door_steps.Place:
+    """The checkout with what the packages of other systems read from it."""
+    (place.root / "engine").mkdir()
+    shutil.copy(ROOT / "engine" / "__init__.py", place.root / "engine")
+    shutil.copy(ROOT / "LICENSE", place.root)
+    return place

@@ -25,14 +25,6 @@ posix = pytest.mark.skipif(sys.platform == "win32", reason="links and scripts wi
 
 
 @pytest.fixture
-def checkout(place: door_steps.Place) -> door_steps.Place:
-    (place.root / "engine").mkdir()
-    shutil.copy(ROOT / "engine" / "__init__.py", place.root / "engine")
-    shutil.copy(ROOT / "LICENSE", place.root)
-    return place
-
-
-@pytest.fixture
 def frozen(tmp_path: Path) -> Path:
     folder = tmp_path / "frozen" / "inglenook"
     inside = folder / "_internal"

@@ -38,14 +38,6 @@ def launcher(kind: str) -> Path:
 
 
 @pytest.fixture
-def checkout(place: door_steps.Place) -> door_steps.Place:
-    (place.root / "engine").mkdir()
-    shutil.copy(ROOT / "engine" / "__init__.py", place.root / "engine")
-    shutil.copy(ROOT / "LICENSE", place.root)
-    return place
-
-
-@pytest.fixture
 def frozen(tmp_path: Path) -> Path:
     """A folder as PyInstaller leaves it, with letters that Windows knows and old tools do not."""
     folder = tmp_path / "frozen" / "inglenook"
