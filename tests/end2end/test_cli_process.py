@@ -198,6 +198,14 @@ class Terminal:
     def type(self, text: str) -> None:
         os.write(self.descriptor, text.encode())
 
+    def wait_for_keys(self, timeout_s: float = 30) -> None:
+        """Return when the prompt sleeps until a key comes: a Ctrl+C between a key's echo and that sleep would be lost."""
+        asleep, end = 0, time.monotonic() + timeout_s
+        while asleep < 5:
+            assert time.monotonic() < end, f"it never waited: {self.seen!r}"
+            asleep = asleep + 1 if psutil.Process(self.pid).status() == psutil.STATUS_SLEEPING else 0
+            time.sleep(0.02)
+
     def close(self) -> int:
         end = time.monotonic() + 20
         try:
@@ -238,7 +246,8 @@ def test_ctrl_c_in_a_terminal_stops_only_the_answer(endless: str) -> None:
         terminal.expect("cancelled")
         terminal.expect("› ")
     terminal.type("half a line")
-    terminal.expect("half a line")  # readline waits for keys now; a Ctrl+C before that would only count with the next
+    terminal.expect("half a line")
+    terminal.wait_for_keys()
     terminal.type("\x03")  # at the prompt it clears the line
     terminal.expect("› ")
     terminal.type("/exit\n")

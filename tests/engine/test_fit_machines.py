@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import statistics
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 import pytest
@@ -78,7 +78,7 @@ def test_llama_cpp_agrees_that_it_fits(headers: dict[str, GgufHeader]) -> None:
     assert n_asked >= N_PROBED * 0.8
 
 
-def test_a_list_of_200_files_is_judged_at_once(headers: dict[str, GgufHeader]) -> None:
+def test_a_list_of_200_files_is_judged_at_once(headers: dict[str, GgufHeader], slower: Callable[[], float]) -> None:
     names = sorted(headers)
     machine = Machine((DeviceSpec("CUDA0", "gpu", 10 << 30, 12 << 30, "CUDA"),), 64 << 30, 64 << 30, 8)
     for name in names:
@@ -87,7 +87,7 @@ def test_a_list_of_200_files_is_judged_at_once(headers: dict[str, GgufHeader]) -
     verdicts = [judge(headers[names[i % len(names)]], machine) for i in range(200)]
     took = time.process_time() - began
     assert {verdict.verdict for verdict in verdicts} >= {"gpu", "split"}
-    assert took < 0.6, f"{took * 1000:.0f} ms for 200 files"
+    assert took < 0.6 * slower(), f"{took * 1000:.0f} ms for 200 files"
 
 
 def test_the_short_answer_is_the_long_one(headers: dict[str, GgufHeader]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -231,7 +232,7 @@ def test_layers_know_their_kind() -> None:
 
 
 @pytest.mark.serial
-def test_two_hundred_files_are_judged_quickly() -> None:
+def test_two_hundred_files_are_judged_quickly(slower: Callable[[], float]) -> None:
     """The aim is 200 ms (tests/bench/fit_machines.py prints it); this limit only finds what is slower by a multiple."""
     names = list(phantom().MODELS)
     many = [fresh(header(names[i % len(names)])) for i in range(200)]
@@ -243,4 +244,4 @@ def test_two_hundred_files_are_judged_quickly() -> None:
         for known in again:
             needs(known, LoadOptions(n_ctx=16384), ONE)
         took.append(time.process_time() - began)
-    assert min(took) < 0.8, took
+    assert min(took) < 0.8 * slower(), took

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import gguf as reference
@@ -115,7 +116,7 @@ def test_one_number_or_one_per_layer(tmp_path: Path, type_id: int, content: obje
     assert header.of_architecture("attention.head_count_kv") == max(expected, default=None)
 
 
-def test_a_vocabulary_of_250000_tokens_is_read_in_under_a_second(tmp_path: Path) -> None:
+def test_a_vocabulary_of_250000_tokens_is_read_in_under_a_second(tmp_path: Path, slower: Callable[[], float]) -> None:
     tokens = [f"token number {index}" for index in range(250_000)]
     maker = small_model().add("tokenizer.ggml.tokens", ARR, (STR, tokens))
     maker.add("tokenizer.ggml.scores", ARR, (F32, [0.5] * len(tokens)))
@@ -129,8 +130,8 @@ def test_a_vocabulary_of_250000_tokens_is_read_in_under_a_second(tmp_path: Path)
     assert list(kept) == tokens
     keeping_s = time.process_time() - start
     assert summary.n_params == 3 * 32
-    assert skipping_s < 1
-    assert keeping_s < 1
+    assert skipping_s < slower()
+    assert keeping_s < slower()
     skipped = check_file(path).metadata["tokenizer.ggml.tokens"]
     assert (len(skipped), skipped.kept) == (250_000, False)
     with pytest.raises(ValueError, match="left out"):

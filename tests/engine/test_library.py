@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -193,7 +194,7 @@ def test_too_many_files_are_said(tmp_path: Path, models: Path, monkeypatch: pyte
     assert found.notes
 
 
-def test_five_hundred_files_in_two_hundred_folders(tmp_path: Path, models: Path) -> None:
+def test_five_hundred_files_in_two_hundred_folders(tmp_path: Path, models: Path, slower: Callable[[], float]) -> None:
     for number in range(500):
         write_model(models / f"maker-{number % 20}" / f"model-{number % 200}" / f"m{number}.gguf", salt=number)
     begin = time.monotonic()
@@ -205,8 +206,7 @@ def test_five_hundred_files_in_two_hundred_folders(tmp_path: Path, models: Path)
     warm_s = time.monotonic() - begin
     assert again.models == found.models
     print(f"500 files: {cold_s:.2f} s cold, {warm_s:.2f} s warm")
-    assert cold_s < 2
-    assert warm_s < 2
+    assert max(cold_s, warm_s) < 2 * slower()
 
 
 def test_only_what_changed_is_read_again(tmp_path: Path, models: Path) -> None:
