@@ -14,8 +14,9 @@ from typing import Literal
 
 from engine.events import ModelInfo
 from engine.fit.before_load import measured_by_device
-from engine.fit.placement import ALWAYS_COPIES, NORM_IS_OUTPUT, DeviceSpec, Model, classify, place, prepare
+from engine.fit.placement import ALWAYS_COPIES, DeviceSpec, Model, place, prepare
 from engine.fit.plan_records import FitPlan
+from engine.fit.tensor_groups import NORM_IS_OUTPUT, classify
 from engine.models import quant
 from engine.models.gguf_header import GgufHeader, TensorInfo
 

@@ -104,13 +104,19 @@ def cache_by_device(
     rules = [layout(device.backend) for device in devices] + [layout("CPU")]
     # without flash attention V is kept transposed, as wide as that of the widest layer
     widest = 0 if flash else max((layer.v_width for layer in shape.layers), default=0)
+    alike: dict[tuple[int, int], int] = {}  # most layers are: one answer for all of them on a device
     for layer, device in zip(shape.layers, placement.devices, strict=False):
         at = device if offload else HOST
-        if layer.k_width:
-            rows = cells(layer.window, size, swa_full) * size.streams
-            found[at] += _tensor_bytes(kv_type_k, layer.k_width, rows, rules[at])
-            if layer.v_width:
-                found[at] += _tensor_bytes(kv_type_v, widest or layer.v_width, rows, rules[at])
-        if layer.state:
-            found[at] += _pad(layer.state * 4 * size.n_seq, rules[at][0])
+        taken = alike.get((id(layer), at))
+        if taken is None:
+            taken = 0
+            if layer.k_width:
+                rows = cells(layer.window, size, swa_full) * size.streams
+                taken = _tensor_bytes(kv_type_k, layer.k_width, rows, rules[at])
+                if layer.v_width:
+                    taken += _tensor_bytes(kv_type_v, widest or layer.v_width, rows, rules[at])
+            if layer.state:
+                taken += _pad(layer.state * 4 * size.n_seq, rules[at][0])
+            alike[id(layer), at] = taken
+        found[at] += taken
     return found

@@ -14,7 +14,7 @@ from typing import Literal
 
 from engine.fit.cache_size import ContextSize
 from engine.fit.compute_sizes import NO_OP_OFFLOAD, Settings, Sizes
-from engine.fit.layers import Layer, ModelShape
+from engine.fit.layers import Layer, ModelShape, distinct
 from engine.fit.placement import HOST, DeviceSpec, Model, Placement, usable
 
 #: head sizes with flash attention on NVIDIA: K size -> (V size, K heads share at least so many Q heads)
@@ -44,8 +44,8 @@ def uses_flash(
     if wish == "on":
         return True
     cuda = {index for index, device in enumerate(devices) if device.backend.upper() == "CUDA"}
-    there = {layer for layer, at in zip(model.shape.layers, placement.devices, strict=False) if at in cuda}
-    if any(layer.attends and not _cuda_flash(layer) for layer in there):
+    there = [layer for layer, at in zip(model.shape.layers, placement.devices, strict=False) if at in cuda]
+    if any(layer.attends and not _cuda_flash(layer) for layer in distinct(there)):
         return False
     return _hybrid_keeps_flash(model.shape, placement)
 
@@ -91,12 +91,8 @@ def _helper(use: list[int], devices: Sequence[DeviceSpec], settings: Settings) -
     return None
 
 
-def _distinct(layers: list[Layer]) -> list[Layer]:
-    return list(dict.fromkeys(layers))
-
-
 def _on_device(sizes: Sizes, placement: Placement, devices: Sequence[DeviceSpec], index: int, pipelined: bool) -> int:
-    layers = _distinct([layer for layer, at in zip(sizes.shape.layers, placement.devices, strict=False) if at == index])
+    layers = distinct([layer for layer, at in zip(sizes.shape.layers, placement.devices, strict=False) if at == index])
     has_output = placement.devices[-1] == index
     if not layers and not has_output:
         return 0
@@ -149,7 +145,7 @@ def _for_host(sizes: Sizes, model: Model, placement: Placement, index: int, devi
         if total:
             total += total // 20 + sizes.mask(sizes.shape.layers[: sizes.shape.n_layer]) + sizes.extra
     if placement.devices[-1] == HOST and sizes.settings.n_outputs >= _OFFLOAD_MIN_BATCH:
-        left = 2 * sizes.left_of(_distinct(list(sizes.shape.layers)))
+        left = 2 * sizes.left_of(distinct(sizes.shape.layers))
         total = max(total, weights.output_matrix + sizes.logits + 2 * sizes.output + left)
     return total + sizes.slack if total else 0
 
@@ -162,10 +158,10 @@ def _scratch_around(sizes: Sizes, layer: Layer, device: DeviceSpec) -> tuple[int
 
 def _on_host(sizes: Sizes, placement: Placement, helped: bool, pipelined: bool) -> int:
     layers = sizes.shape.layers[: sizes.shape.n_layer]
-    mask, every = sizes.mask(layers), _distinct(list(layers))
+    mask, every = sizes.mask(layers), distinct(layers)
     if pipelined:
         return _PIPELINE_COPIES * (mask + sizes.slack) + 5 * sizes.embd + sizes.per_layer
-    on_host = _distinct([layer for layer, at in zip(layers, placement.devices, strict=False) if at == HOST])
+    on_host = distinct([layer for layer, at in zip(layers, placement.devices, strict=False) if at == HOST])
     cache_here = on_host if sizes.settings.offload_kqv else every
     inputs = mask + 2 * sizes.embd + sizes.per_layer
     if helped:

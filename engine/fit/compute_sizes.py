@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from engine.fit.cache_size import QUANTIZED_KV, ContextSize, cells, row_bytes
-from engine.fit.layers import Layer, ModelShape
+from engine.fit.layers import Layer, ModelShape, distinct
 from engine.fit.placement import DeviceSpec, Weights
 
 #: these compute on a GPU only what lies there; the others also take over the host's share of a prompt
@@ -71,7 +71,7 @@ class Sizes:
         per_stream = self.tokens if self.size.streams == 1 else -(-self.tokens // self.size.streams)
         total = 0
         seen: dict[bool, int] = {}
-        for layer in layers:
+        for layer in distinct(layers):
             if layer.attends:
                 widest = self.kv_cells(layer) * per_stream * self.size.streams * bytes_each
                 if not self.settings.flash and self._cached:

@@ -7,7 +7,7 @@ doubt, the answer says so in `ModelShape.unknown`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from engine.fit.architectures import (
@@ -219,6 +219,11 @@ def _layers(
             layer = alike[values_of] = Layer(*values_of)
         found.append(layer)
     return tuple(found), mla
+
+
+def distinct(layers: Iterable[Layer]) -> list[Layer]:
+    """Each object once; layers of a kind are the same object. (Their hash takes longer than a look at the layer.)"""
+    return list({id(layer): layer for layer in layers}.values())
 
 
 def _widths(headers: Sequence[GgufHeader], n_all: int) -> dict[str, list[int]]:

@@ -8,14 +8,13 @@ never; an output that shares the embedding's tensor needs a second copy of it on
 from __future__ import annotations
 
 import ctypes
-import re
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
 from typing import Literal
 
 from engine.fit.layers import ModelShape, shape
+from engine.fit.tensor_groups import NO_MATRIX, NORM_IS_OUTPUT, Groups, groups
 from engine.models import quant
 from engine.models.gguf_header import GgufHeader, TensorInfo
 
@@ -26,25 +25,8 @@ _CPU_LAYOUT = (32, 0)
 _LAYOUTS = {"CPU": _CPU_LAYOUT, "RPC": _CPU_LAYOUT, "CUDA": (128, 512), "ROCM": (128, 512), "MUSA": (128, 512)}
 _OTHER_LAYOUT = (128, 0)
 
-#: names (without ".weight", ".bias") that go to the host whatever is offloaded
-_INPUT = frozenset(["token_embd", "per_layer_token_embd", "position_embd", "token_types"])
-#: used by every layer, so every device that has layers gets a copy
-_EVERY_LAYER = frozenset(["rope_freqs", "rope_factors_long", "rope_factors_short"])
-#: belong to layer 0
-_FIRST_LAYER = frozenset(
-    ["per_layer_model_proj", "per_layer_proj_norm", "hrm.z_l_init", "nextn.pre_projection", "conv1d"]
-)
-#: in files but not read
-_UNUSED = frozenset(["masked_embd_centroids", "masked_embd_ordering"])
-_BLOCK = re.compile(r"(?:enc\.|dec\.)?blk\.(\d+)\.")
-_GROUPS = ("input", "embedding", "output", "matrix", "every", "first", "unused")
-_NAMED = (("input", _INPUT), ("every", _EVERY_LAYER), ("unused", _UNUSED), ("first", _FIRST_LAYER))
-_KINDS = ("attention", "inner", "down", "expert_inner", "expert_down")
-_EXPERT = re.compile(r"blk\.\d+\.ffn_(up|down|gate|gate_up)_(ch|)exps")
 #: architectures that copy the embedding for the output even where both are on the host
 ALWAYS_COPIES = frozenset(("gemma3n", "gemma4"))
-#: whose embedding norm is the output norm under another name
-NORM_IS_OUTPUT = frozenset(("lfm2", "lfm2moe"))
 
 
 @dataclass(frozen=True)
@@ -151,90 +133,53 @@ def prepare(header: GgufHeader, more: Sequence[GgufHeader] = (), adapters: Seque
 
 
 def _sum_up(model: Model, rule: tuple[int, int]) -> tuple[Weights, Weights]:
-    """Weights in the host's layout and in this one. A tight loop: long lists of models are judged by it."""
-    shape = model.shape
-    n_layer, count = shape.n_layer, len(shape.layers)
+    """Weights in the host's layout and in this one. Whole lists at a time: lists of models are judged by it."""
+    tensors, found = model.tensors, _groups_of(model)
     align, row = rule
+    plain = [tensor.n_bytes for tensor in tensors]
+    padded = plain
+    if row:
+        padded = plain.copy()
+        for at, missing in found.uneven(row):
+            padded[at] += _row_padding(tensors[at].type, missing)
     host_low, low = _CPU_LAYOUT[0] - 1, align - 1
-    norm = "output" if shape.architecture in NORM_IS_OUTPUT else "first"
-    host_layers, host_experts, layers, experts = ([0] * count for _ in range(4))
-    host_groups, groups = dict.fromkeys(_GROUPS, 0), dict.fromkeys(_GROUPS, 0)
-    largest = [dict.fromkeys(_KINDS, 0) for _ in range(count)]
-    for tensor in model.tensors:
-        group, index, kind = classify(tensor.name)
-        host_size = size = tensor.n_bytes
-        if row and (over := (tensor.dims or (row,))[0] % row):
-            size += _row_padding(tensor.type, row - over)
-        host_size = (host_size + host_low) & ~host_low
-        size = (size + low) & ~low
-        if index < 0:
-            group = norm if group == "norm" else group
-            host_groups[group] += host_size
-            groups[group] += size
-        elif index < n_layer:  # later ones predict further tokens and are not loaded
-            if group == "experts":
-                host_experts[index] += host_size
-                experts[index] += size
-            else:
-                host_layers[index] += host_size
-                layers[index] += size
-            if size > largest[index][kind] and len(tensor.dims) > 1:
-                largest[index][kind] = size
-    tied = shape.causal and bool(shape.architecture)
-    return (
-        _weights(host_groups, host_layers, host_experts, largest, tied),
-        _weights(groups, layers, experts, largest, tied),
-    )
+    host = [(size + host_low) & ~host_low for size in plain]
+    here = [(size + low) & ~low for size in padded]
+    host.append(0)  # the place that `Groups` adds to every group
+    here.append(0)
+    largest = tuple([NO_MATRIX | {kind: max(pick(here)) for kind, pick in kinds} for kinds in found.largest])
+    tied = model.shape.causal and bool(model.shape.architecture)
+    return _weights(found, host, largest, tied), _weights(found, here, largest, tied)
 
 
-def _weights(
-    groups: dict[str, int], layers: list[int], experts: list[int], largest: list[dict[str, int]], tied: bool
-) -> Weights:
+def _groups_of(model: Model) -> Groups:
+    shape, tensors = model.shape, model.tensors
+    names, dims = tuple([tensor.name for tensor in tensors]), tuple([tensor.dims for tensor in tensors])
+    return groups(names, dims, shape.n_layer, len(shape.layers), shape.architecture in NORM_IS_OUTPUT)
+
+
+def _weights(found: Groups, sizes: list[int], largest: tuple[dict[str, int], ...], tied: bool) -> Weights:
+    named = {group: sum(pick(sizes)) for group, pick in found.named.items()}
+    layers = [sum(pick(sizes)) for pick in found.layers]
+    experts = [sum(pick(sizes)) for pick in found.experts] or [0] * len(layers)
     if layers:
-        layers[0] += groups["first"]
-    copy = groups["embedding"] if tied and not groups["matrix"] else 0
+        layers[0] += named["first"]
+    copy = named["embedding"] if tied and not named["matrix"] else 0
     return Weights(
-        input=groups["input"] + groups["embedding"],
-        output=groups["output"] + groups["matrix"],
+        input=named["input"] + named["embedding"],
+        output=named["output"] + named["matrix"],
         layers=tuple(layers),
         experts=tuple(experts),
-        largest=tuple(largest),
-        every=groups["every"],
+        largest=largest,
+        every=named["every"],
         tied=copy,
-        output_matrix=groups["matrix"] or copy,
+        output_matrix=named["matrix"] or copy,
     )
 
 
 def _row_padding(type_id: int, missing: int) -> int:
     kind = quant.TENSOR_TYPES[type_id]
     return missing // kind.block_size * kind.type_size if kind.block_size > 1 else 0
-
-
-@lru_cache(maxsize=1 << 16)
-def classify(name: str) -> tuple[str, int, str]:
-    """(group, layer or -1, kind) of a tensor; names are the same in thousands of models.
-
-    Groups: "layer" and "experts" of a layer, and of the rest "input", "embedding", "output" (norms of the end),
-    "matrix" (the output's), "norm" (of the embedding), "every" (copied to each device), "first" (of layer 0), "unused".
-    """
-    block = _BLOCK.match(name)
-    if block:
-        index = int(block[1]) if len(block[1]) < 6 else 1 << 20
-        expert = _EXPERT.search(name)
-        if expert:
-            return "experts", index, "expert_down" if expert[1] == "down" else "expert_inner"
-        return "layer", index, "attention" if ".attn_" in name else "down" if ".ffn_down" in name else "inner"
-    if name == "token_embd.weight":
-        return "embedding", -1, ""
-    if name.startswith("token_embd.weight.lora_"):
-        return "input", -1, ""
-    if name == "output.weight":
-        return "matrix", -1, ""
-    stem = name.rpartition(".")[0] or name
-    if stem == "token_embd_norm":
-        return "norm", -1, ""
-    group = next((group for group, names in _NAMED if stem in names), "output")
-    return group, -1, ""
 
 
 def usable(devices: Iterable[DeviceSpec]) -> list[bool]:
@@ -286,6 +231,8 @@ def place(
     start = total - wanted
     shares = _shares(indices, devices, tensor_split, host_free_bytes)
     where = [HOST] * start
+    if len(indices) == 1:  # the usual case needs no arithmetic
+        return Placement((*where, *indices * wanted), max(0, n_cpu_moe), wanted)
     for i in range(wanted):
         at = min(bisect_right(shares, _f32(i / wanted)), len(indices) - 1)
         where.append(indices[at])

@@ -199,7 +199,7 @@ class Terminal:
         os.write(self.descriptor, text.encode())
 
     def wait_for_keys(self, timeout_s: float = 30) -> None:
-        """Return when the prompt sleeps until a key comes: a Ctrl+C between a key's echo and that sleep would be lost."""
+        """Return when the prompt sleeps until a key comes: a Ctrl+C between a key's echo and that sleep is lost."""
         asleep, end = 0, time.monotonic() + timeout_s
         while asleep < 5:
             assert time.monotonic() < end, f"it never waited: {self.seen!r}"
