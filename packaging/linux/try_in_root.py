@@ -14,7 +14,9 @@ For each suite, in a layer over a root that debootstrap made (kept in --roots, s
 5. the menu, the file type and the links are known to a desktop's lists, and no more when it is gone;
 6. with --older PACKAGE: that one is installed first and upgraded, and the profile must be the same afterwards;
 7. with --archive ARCHIVE: it is installed for the user alone, where no library of a desktop is, tested and removed;
-8. `apt-get purge` and `autoremove`: nothing may be left but the profile.
+8. with --addon PACKAGE: that one is installed too, for NVIDIA GPUs; where there is none, the program must say so and go
+   on with the processor;
+9. `apt-get purge` and `autoremove`: nothing may be left but the profile.
 
 Needs: debootstrap, Xvfb, xdotool, xprop, ImageMagick's import, overlayfs. Ends with 0 if all of it is so. Figures go to
 --figures as JSON lines.
@@ -45,11 +47,11 @@ DESKTOP = ("desktop-file-utils", "shared-mime-info", "hicolor-icon-theme", "xdg-
 # ------------------------------------------------------------------ the steps
 
 
-def install(root: Path, package: Path) -> None:
+def install(root: Path, package: Path, called: str = "inglenook") -> None:
     shutil.copy(package, root / "tmp")
     name = f"/tmp/{package.name}"
     in_root(root, "apt-get", "install", "-y", "--no-install-recommends", name, timeout=1800)
-    wrong = in_root(root, "dpkg", "--verify", "inglenook", check=False).strip()
+    wrong = in_root(root, "dpkg", "--verify", called, check=False).strip()
     if wrong:
         raise Failed(f"files differ from the package:\n{wrong}")
 
@@ -90,6 +92,19 @@ done"""
     ]
     script = script.replace("_internal\n", "_internal:" + ":".join(extra) + "\n", 1)
     return [line for line in in_root(root, "sh", "-c", script, check=False).splitlines() if line.strip()]
+
+
+def use_add_on(root: Path, package: Path) -> None:
+    """With the add-on for NVIDIA GPUs the program says why it is not used here, and answers all the same."""
+    install(root, package, "inglenook-cuda")
+    if missing := [line for line in missing_libraries(root) if "libcuda.so" not in line]:
+        raise Failed("libraries not found:\n" + "\n".join(missing))
+    for words in (("doctor",), ("--self-test",)):
+        text = run(as_user(root, "/usr/bin/inglenook", *words), timeout=600)
+        said = [line.strip() for line in text.splitlines() if "CUDA add-on" in line]
+        print("\n".join(said), flush=True)
+        if not any("no NVIDIA driver" in line for line in said):
+            raise Failed(f"inglenook {words[0]} does not say why the add-on is not used:\n{text}")
 
 
 def self_test(root: Path) -> tuple[str, float]:
@@ -238,7 +253,7 @@ def _known(root: Path) -> list[str]:
 
 
 def remove(root: Path, before: set[str], profile: dict[str, int]) -> None:
-    in_root(root, "apt-get", "purge", "-y", "inglenook")
+    in_root(root, "apt-get", "purge", "-y", "inglenook*")
     after_purge = [path for path in listing(root) if "inglenook" in path]
     after_purge += _known(root)
     in_root(root, "apt-get", "autoremove", "--purge", "-y", *DESKTOP)
@@ -284,6 +299,10 @@ def try_suite(options: argparse.Namespace, suite: str) -> dict[str, object]:
             say(f"{suite}: the window")
             with screen(root):
                 figures.update(use_window(root, options.shots, suite))
+        if options.addon:
+            say(f"{suite}: the add-on")
+            use_add_on(root, options.addon)
+            figures["addon"] = options.addon.name
         say(f"{suite}: menu and file types")
         join_desktop(root)
         profile = home_listing(root)
@@ -319,6 +338,7 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("package", type=Path)
     parser.add_argument("--older", type=Path, help="a package of an older version that is installed first")
     parser.add_argument("--archive", type=Path, help="the .tar.gz, to be tried for one user as well")
+    parser.add_argument("--addon", type=Path, help="the package for NVIDIA GPUs, installed beside it")
     parser.add_argument("--suite", action="append", default=[], help="bookworm, trixie (default: both)")
     parser.add_argument("--roots", type=Path, default=Path("/var/tmp/inglenook-roots"))
     parser.add_argument("--shots", type=Path, default=Path("build/linux/shots"))
