@@ -94,7 +94,7 @@ def own_parts() -> list[Part]:
         Part("llama.cpp and ggml", _version("llama_cpp_python"), "library", "MIT", ("llama.cpp.txt",)),
         Part(
             "Qt", _version("PySide6_Essentials"), "library", "LGPL-3.0-only",
-            ("Qt-parts.md", "LGPL-3.0.txt", "GPL-3.0.txt"),
+            ("Qt-parts.md", "Qt-parts-texts.md", "LGPL-3.0.txt", "GPL-3.0.txt"),
         ),
         Part("Python", platform.python_version(), "program", "PSF-2.0", _pythons_text()),
     ]  # fmt: skip

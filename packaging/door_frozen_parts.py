@@ -48,8 +48,10 @@ def plugin_is_kept(kind: str, name: str) -> bool:
 
 
 def prune_qt(internal: Path) -> None:
-    """Take away Qt's translations (the program speaks English) and the plugins that nothing uses."""
+    """Take away Qt's translations (the program speaks English), the plugins that nothing uses, and on Windows Mesa,
+    which draws OpenGL without a GPU: nothing is drawn with OpenGL here."""
     for folder in _qt_folders(internal):
+        (folder / "opengl32sw.dll").unlink(missing_ok=True)
         shutil.rmtree(folder / "translations", ignore_errors=True)
         for path in sorted((folder / "plugins").glob("*/*")):
             if not plugin_is_kept(path.parent.name, path.name):

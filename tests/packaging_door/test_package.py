@@ -166,9 +166,14 @@ def test_plugins_of_qt(kind: str, name: str, kept: bool) -> None:
 
 @pytest.mark.parametrize("inner", ["PySide6/Qt", "PySide6"])
 def test_qt_loses_its_translations_and_what_nothing_uses(tmp_path: Path, inner: str) -> None:
-    for name in ("translations/qt_de.qm", "plugins/platforms/libqxcb.so", "plugins/tls/libqopensslbackend.so"):
+    for name in (
+        "translations/qt_de.qm",
+        "opengl32sw.dll",
+        "plugins/platforms/libqxcb.so",
+        "plugins/tls/libqopensslbackend.so",
+    ):
         path = tmp_path / inner / name
-        path.parent.mkdir(parents=True)
+        path.parent.mkdir(parents=True, exist_ok=True)
         path.touch()
     parts.prune_qt(tmp_path)
     parts.remove_empty_folders(tmp_path)
