@@ -36,7 +36,9 @@ def build(place: Place, frozen: Path, addons: Sequence[Path], only: str = "") ->
         made.append(door_deb.program(place, frozen, manual, date))
         made += [door_deb.cuda(place, frozen, addon, date) for addon in addons if addon.name == "cuda"]
     if only in ("", "tar"):
-        made.append(archive(place, frozen, addons, manual, date))
+        made.append(archive(place, frozen, (), manual, date))
+        if addons:
+            made.append(archive(place, frozen, addons, manual, date))
     if only == "appimage" or (not only and os.environ.get(RUNTIME)):
         made.append(appimage(place, frozen, manual, date))
     elif not only:
@@ -48,8 +50,12 @@ def build(place: Place, frozen: Path, addons: Sequence[Path], only: str = "") ->
 
 
 def archive(place: Place, frozen: Path, addons: Sequence[Path], manual: str, date: int) -> Path:
-    """Make `inglenook-VERSION-linux-MACHINE.tar.gz`: the program and two scripts that install and remove it."""
+    """Make `inglenook-VERSION-linux-MACHINE.tar.gz`: the program and two scripts that install and remove it.
+
+    With add-ons they stand in its name, `…-MACHINE-cuda.tar.gz`: nobody should take four times the bytes by mistake.
+    """
     name = f"inglenook-{share.version(place.root)}-linux-{platform.machine()}"
+    name += "".join(f"-{addon.name}" for addon in addons)
     top = place.root / "build" / "linux" / "tar" / name
     shutil.rmtree(top.parent, ignore_errors=True)
     share.add_program(frozen, top / "inglenook")

@@ -137,6 +137,19 @@ def test_the_same_input_gives_the_same_package(checkout: door_steps.Place, tmp_p
     assert [one == two for one, two in zip(first, second, strict=True)] == [True, True, True]
 
 
+@needs("gcc", "objdump")
+def test_an_archive_with_add_ons_says_so_in_its_name(checkout: door_steps.Place) -> None:
+    addon = checkout.root / "build" / "addons" / "cuda"
+    addon.mkdir(parents=True)
+    (addon / "libggml-cuda.so").write_bytes(b"code")
+    plain, large = build(checkout, "tar", [addon])
+    assert large.name == plain.name.replace(".tar.gz", "-cuda.tar.gz")
+    for archive, there in ((plain, False), (large, True)):
+        with tarfile.open(archive) as opened:
+            names = opened.getnames()
+        assert any(name.endswith("/addons/cuda/libggml-cuda.so") for name in names) is there, archive
+
+
 @needs("dpkg-deb", "gcc", "objdump")
 def test_the_cuda_package_asks_for_its_own_program_and_for_no_driver(checkout: door_steps.Place) -> None:
     addon = checkout.root / "build" / "addons" / "cuda"
