@@ -13,15 +13,16 @@ from engine.errors import EngineError
 from engine.message import ErrorInfo
 from engine.worker import protocol
 
-#: seconds a token may wait for the next ones, to be written with them
-HOLD_S = 0.05
+#: seconds a token may wait for the next ones, to be written with them; where the processor computes the window looks
+#: at them no more often than `CALM_HOLD_S`
+HOLD_S, CALM_HOLD_S = 0.05, 0.1
 
 
 class Channel:
     """Writes events as lines. Any thread may call `send`. A reader that is gone ends the process: nobody is left to
     work for.
 
-    Tokens of a fast model are held and written together, at most `HOLD_S` late; the first of an answer never is. Every
+    Tokens of a fast model are held and written together, at most `hold_s` late; the first of an answer never is. Every
     write wakes the window's process, and where llama.cpp computes on all cores that stops one of its threads and makes
     the others wait: at 110 tokens a second a write for each costs a tenth of the speed, and no eye sees the difference.
     """
@@ -31,6 +32,7 @@ class Channel:
         self._lock = threading.Lock()
         self._held = bytearray()
         self._held_since = 0.0
+        self.hold_s = HOLD_S
 
     def send(self, event: events.Event) -> None:
         """Write an event, after the tokens that are held. A token but the first is held until `pace`, or until another
@@ -44,7 +46,7 @@ class Channel:
 
     def pace(self, next_s: float) -> None:
         """Write the held tokens, unless they can wait: for the next ones, that come in about `next_s` seconds."""
-        if self._held and time.perf_counter() + next_s - self._held_since > HOLD_S:
+        if self._held and time.perf_counter() + next_s - self._held_since > self.hold_s:
             with self._lock:
                 self._write()
 

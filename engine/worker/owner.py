@@ -13,7 +13,7 @@ from engine.chat.thinking import ThinkSplitter
 from engine.errors import Busy, ContextFull, EngineError, InvalidRequest, LoadFailed, ModelNotLoaded
 from engine.worker import crumbs, devices, kv_disk, llama, loading, protocol
 from engine.worker.bench import Bench
-from engine.worker.channel import Channel
+from engine.worker.channel import CALM_HOLD_S, HOLD_S, Channel
 from engine.worker.format_desk import FormatDesk, constraint
 from engine.worker.greeting import Native
 from engine.worker.inbox import Inbox, Job
@@ -162,6 +162,8 @@ class Owner:
         if loaded.embedder is None:
             disk = kv_disk.of_load(request, loaded.llama, loaded.info, self._cache_line)
             self._scheduler = Scheduler(loaded.llama, self._interrupt, self._emit, self._finished, disk, loaded.draft)
+        on_cpu = loaded.info.n_gpu_layers < loaded.info.n_layer
+        self._channel.hold_s = CALM_HOLD_S if on_cpu else HOLD_S
         self._send_memory(request.id)
         self._answer(job, events.Loaded(request_id=request.id, model=loaded.info))
 
