@@ -126,7 +126,8 @@ def _for_host(sizes: Sizes, model: Model, placement: Placement, index: int, devi
     time, and of one layer's K and V."""
     weights = model.weights(device.backend)
     total = 0
-    if sizes.tokens >= _OFFLOAD_MIN_BATCH:
+    parts_here = HOST in placement.devices[: sizes.shape.n_layer] or placement.n_cpu_moe > 0
+    if parts_here and sizes.tokens >= _OFFLOAD_MIN_BATCH:
         layers = list(zip(sizes.shape.layers[: sizes.shape.n_layer], placement.devices, weights.largest, strict=False))
         around = (0, 0)
         first = placement.devices[:2].count(HOST) == 1

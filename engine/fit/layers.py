@@ -7,7 +7,7 @@ doubt, the answer says so in `ModelShape.unknown`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from engine.fit.architectures import (
@@ -20,6 +20,7 @@ from engine.fit.architectures import (
     SPECIAL,
     WINDOWS,
 )
+from engine.fit.tensor_groups import Table, table_of
 from engine.models.gguf_header import GgufArray, GgufHeader
 
 #: llama.cpp refuses more (LLAMA_MAX_LAYERS)
@@ -128,11 +129,12 @@ class _Values:
         return values
 
 
-def shape(header: GgufHeader, more: Sequence[GgufHeader] = ()) -> ModelShape:
+def shape(header: GgufHeader, more: Sequence[GgufHeader] = (), table: Table | None = None) -> ModelShape:
     """Read the shape of a model. Never raises on what a readable header says; see `ModelShape.unknown`.
 
     Args:
         more: headers of the other parts of a split model.
+        table: of the tensors of all parts, where it is known.
     """
     architecture, values = header.architecture, _Values(header)
     n_all = min(values.one("block_count"), MAX_LAYERS)
@@ -140,7 +142,9 @@ def shape(header: GgufHeader, more: Sequence[GgufHeader] = ()) -> ModelShape:
         values.unknown.append("the file does not say how many layers it has")
     n_layer = max(0, n_all - values.one("nextn_predict_layers"))
     n_embd = values.one("embedding_length")
-    widths = _widths((header, *more), n_all)
+    if table is None:
+        table = table_of([tensor for part in (header, *more) for tensor in part.tensors])
+    widths = table.widths(n_all)
     layers, mla = _layers(values, architecture, n_all, n_layer, n_embd, widths)
     if architecture not in KNOWN:
         values.unknown.append(f"the architecture {architecture or '(none)'} is not known; it is taken for a usual one")
@@ -169,7 +173,7 @@ def shape(header: GgufHeader, more: Sequence[GgufHeader] = ()) -> ModelShape:
 
 
 def _layers(
-    values: _Values, architecture: str, n_all: int, n_layer: int, n_embd: int, widths: dict[str, list[int]]
+    values: _Values, architecture: str, n_all: int, n_layer: int, n_embd: int, widths: Mapping[str, Sequence[int]]
 ) -> tuple[tuple[Layer, ...], bool]:
     heads = values.per_layer("attention.head_count", n_all, 0)
     kv_heads = values.per_layer("attention.head_count_kv", n_all, 0)
@@ -224,18 +228,6 @@ def _layers(
 def distinct(layers: Iterable[Layer]) -> list[Layer]:
     """Each object once; layers of a kind are the same object. (Their hash takes longer than a look at the layer.)"""
     return list({id(layer): layer for layer in layers}.values())
-
-
-def _widths(headers: Sequence[GgufHeader], n_all: int) -> dict[str, list[int]]:
-    """Inner widths of the feed-forward parts of each layer, from the matrices themselves: the keys for them differ."""
-    found = {name: [0] * n_all for name in ("ffn_down", "ffn_down_exps", "ffn_down_shexp")}
-    for header in headers:
-        for tensor in header.tensors:
-            if ".ffn_down" in tensor.name:
-                _, index, name, *_ = [*tensor.name.split("."), "", ""]
-                if name in found and index.isdigit() and int(index) < n_all and tensor.dims:
-                    found[name][int(index)] = max(found[name][int(index)], tensor.dims[0])
-    return found
 
 
 def _kv_owners(values: _Values, architecture: str, n_all: int) -> int:

@@ -11,10 +11,11 @@ import ctypes
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Literal
 
 from engine.fit.layers import ModelShape, shape
-from engine.fit.tensor_groups import NO_MATRIX, NORM_IS_OUTPUT, Groups, groups
+from engine.fit.tensor_groups import NO_MATRIX, NORM_IS_OUTPUT, Groups, Table, table_of
 from engine.models import quant
 from engine.models.gguf_header import GgufHeader, TensorInfo
 
@@ -68,8 +69,6 @@ class Weights:
     Attributes:
         layers: of each layer all but its experts.
         experts: of each layer its experts.
-        largest: of each layer the largest matrix by kind: "attention", "inner" (from the model's width), "down" (back
-            to it), and the same of experts, "expert_inner", "expert_down".
         every: copied to each device with a layer.
         tied: a copy of the embedding for the output layer; 0 if it has a matrix of its own.
     """
@@ -78,10 +77,18 @@ class Weights:
     output: int
     layers: tuple[int, ...]
     experts: tuple[int, ...]
-    largest: tuple[dict[str, int], ...]
     every: int
     tied: int
     output_matrix: int
+    _groups: Groups = field(repr=False, compare=False)
+    _sizes: list[int] = field(repr=False, compare=False)
+
+    @cached_property
+    def largest(self) -> tuple[dict[str, int], ...]:
+        """Of each layer the largest matrix by kind: "attention", "inner" (from the model's width), "down" (back to it),
+        and the same of experts, "expert_inner", "expert_down". Only asked for where a part stays on the host."""
+        sizes = self._sizes
+        return tuple([NO_MATRIX | {kind: max(pick(sizes)) for kind, pick in kinds} for kinds in self._groups.largest])
 
 
 @dataclass
@@ -91,10 +98,12 @@ class Model:
     Attributes:
         shape: its hyper-parameters.
         tensors: of all parts of a split model.
+        table: of the same tensors.
     """
 
     shape: ModelShape
     tensors: list[TensorInfo]
+    table: Table
     weights_of: dict[tuple[int, int], Weights] = field(default_factory=dict)
 
     def weights(self, backend: str) -> Weights:
@@ -124,8 +133,13 @@ def prepare(header: GgufHeader, more: Sequence[GgufHeader] = (), adapters: Seque
     known = _known.get(key)
     if known is not None:
         return known[1]
-    tensors = header.tensors if len(headers) == 1 else [tensor for part in headers for tensor in part.tensors]
-    model = Model(shape(header, more), tensors)
+    tensors = [tensor for part in (header, *more) for tensor in part.tensors] if more else header.tensors
+    table = table_of(tensors)
+    found = shape(header, more, table)
+    if adapters:
+        tensors = [*tensors, *(tensor for adapter in adapters for tensor in adapter.tensors)]
+        table = table_of(tensors)
+    model = Model(found, tensors, table)
     while len(_known) >= _MOST_KNOWN:
         _known.pop(next(iter(_known)), None)
     _known[key] = (headers, model)
@@ -134,7 +148,8 @@ def prepare(header: GgufHeader, more: Sequence[GgufHeader] = (), adapters: Seque
 
 def _sum_up(model: Model, rule: tuple[int, int]) -> tuple[Weights, Weights]:
     """Weights in the host's layout and in this one. Whole lists at a time: lists of models are judged by it."""
-    tensors, found = model.tensors, _groups_of(model)
+    tensors, shape = model.tensors, model.shape
+    found = model.table.groups(shape.n_layer, len(shape.layers), shape.architecture in NORM_IS_OUTPUT)
     align, row = rule
     plain = [tensor.n_bytes for tensor in tensors]
     padded = plain
@@ -147,18 +162,11 @@ def _sum_up(model: Model, rule: tuple[int, int]) -> tuple[Weights, Weights]:
     here = [(size + low) & ~low for size in padded]
     host.append(0)  # the place that `Groups` adds to every group
     here.append(0)
-    largest = tuple([NO_MATRIX | {kind: max(pick(here)) for kind, pick in kinds} for kinds in found.largest])
-    tied = model.shape.causal and bool(model.shape.architecture)
-    return _weights(found, host, largest, tied), _weights(found, here, largest, tied)
+    tied = shape.causal and bool(shape.architecture)
+    return _weights(found, host, here, tied), _weights(found, here, here, tied)
 
 
-def _groups_of(model: Model) -> Groups:
-    shape, tensors = model.shape, model.tensors
-    names, dims = tuple([tensor.name for tensor in tensors]), tuple([tensor.dims for tensor in tensors])
-    return groups(names, dims, shape.n_layer, len(shape.layers), shape.architecture in NORM_IS_OUTPUT)
-
-
-def _weights(found: Groups, sizes: list[int], largest: tuple[dict[str, int], ...], tied: bool) -> Weights:
+def _weights(found: Groups, sizes: list[int], on_device: list[int], tied: bool) -> Weights:
     named = {group: sum(pick(sizes)) for group, pick in found.named.items()}
     layers = [sum(pick(sizes)) for pick in found.layers]
     experts = [sum(pick(sizes)) for pick in found.experts] or [0] * len(layers)
@@ -170,10 +178,11 @@ def _weights(found: Groups, sizes: list[int], largest: tuple[dict[str, int], ...
         output=named["output"] + named["matrix"],
         layers=tuple(layers),
         experts=tuple(experts),
-        largest=largest,
         every=named["every"],
         tied=copy,
         output_matrix=named["matrix"] or copy,
+        _groups=found,
+        _sizes=on_device,
     )
 
 

@@ -6,10 +6,12 @@ Names restated from llama.cpp (MIT; llama-arch.cpp, llama-model.cpp `load_tensor
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from operator import itemgetter
+
+from engine.models.gguf_header import TensorInfo
 
 Pick = Callable[[Sequence[int]], tuple[int, ...]]
 """Takes the sizes of a group's tensors out of the sizes of all, in the file's order and then a 0."""
@@ -63,17 +65,59 @@ class Groups:
         return known
 
 
+class Table:
+    """Names and sizes of a model's tensors, without their types: what its quantizations have in common.
+
+    What is worked out from it is remembered, and the table itself is (`table_of`): most lists are many quantizations of
+    a few models.
+    """
+
+    def __init__(self, names: tuple[str, ...], dims: tuple[tuple[int, ...], ...]) -> None:
+        self._names, self._dims = names, dims
+        self._widths: dict[int, dict[str, list[int]]] = {}
+        self._groups: dict[tuple[int, int, bool], Groups] = {}
+
+    def widths(self, n_all: int) -> Mapping[str, Sequence[int]]:
+        """Inner widths of the feed-forward parts of `n_all` layers, from the matrices: the keys for them differ."""
+        known = self._widths.get(n_all)
+        if known is None:
+            known = {name: [0] * n_all for name in ("ffn_down", "ffn_down_exps", "ffn_down_shexp")}
+            for tensor, dims in zip(self._names, self._dims, strict=True):
+                if ".ffn_down" in tensor:
+                    _, index, name, *_ = [*tensor.split("."), "", ""]
+                    if name in known and index.isdigit() and int(index) < n_all and dims:
+                        known[name][int(index)] = max(known[name][int(index)], dims[0])
+            self._widths[n_all] = known
+        return known
+
+    def groups(self, n_layer: int, n_known: int, norm_is_output: bool) -> Groups:
+        """Which tensors go together.
+
+        Args:
+            n_layer: layers that are loaded; later ones predict further tokens and are in no group.
+            n_known: layers that the answer has, at least `n_layer`.
+            norm_is_output: the norm of the embedding is the output's (`NORM_IS_OUTPUT`).
+        """
+        key = n_layer, n_known, norm_is_output
+        known = self._groups.get(key)
+        if known is None:
+            known = self._groups[key] = _group(self._names, self._dims, *key)
+        return known
+
+
+def table_of(tensors: Sequence[TensorInfo]) -> Table:
+    """The same object for the same names and sizes, as long as it is remembered."""
+    return _table(tuple([tensor.name for tensor in tensors]), tuple([tensor.dims for tensor in tensors]))
+
+
 @lru_cache(maxsize=64)
-def groups(
+def _table(names: tuple[str, ...], dims: tuple[tuple[int, ...], ...]) -> Table:
+    return Table(names, dims)
+
+
+def _group(
     names: tuple[str, ...], dims: tuple[tuple[int, ...], ...], n_layer: int, n_known: int, norm_is_output: bool
 ) -> Groups:
-    """The groups of a file's tensors. They are remembered: most lists are many quantizations of a few models.
-
-    Args:
-        n_layer: layers that are loaded; later ones predict further tokens and are in no group.
-        n_known: layers that the answer has, at least `n_layer`.
-        norm_is_output: the norm of the embedding is the output's (`NORM_IS_OUTPUT`).
-    """
     named: dict[str, list[int]] = {group: [] for group in _GROUPS}
     layers: list[list[int]] = [[] for _ in range(n_known)]
     experts: list[list[int]] = [[] for _ in range(n_known)]
