@@ -4,8 +4,8 @@
 
 speaks the worker's protocol; when its input ends it writes for each number of tokens in a batch the times in seconds
 from the end of one `llama_decode` to the begin of the next, without those spent in functions of llama.cpp:
-`llama_sampler_sample`, and ggml's softmax of a row, by which a token's probability is found ("row" in the file). Only
-two steps of equal batches in a row count: such are answers being written. Two readings of the clock a call are all
+`llama_sampler_sample`, and ggml's softmax and product of a row, by which a token's probability and the entropy are found
+("row" in the file). Only two steps of equal batches in a row count: such are answers being written. Two readings of the clock a call are all
 that it adds.
 """
 
@@ -56,9 +56,9 @@ class Clock:
 
         lib.llama_decode, lib.llama_sampler_sample = timed_decode, timed_sample
 
-    def watch_rows(self, probability: Any) -> None:
-        """Time ggml's softmax, where the library shows it."""
-        find, now = probability.soft_max, time.perf_counter
+    def watch_rows(self, module: Any, name: str) -> None:
+        """Time one of ggml's functions for rows, where the library shows it. `module.name()` gives it."""
+        find, now = getattr(module, name), time.perf_counter
 
         def timed() -> Any:
             if (function := find()) is None:
@@ -72,7 +72,7 @@ class Clock:
 
             return call
 
-        probability.soft_max = timed
+        setattr(module, name, timed)
 
     def write(self, path: str) -> None:
         found = {size: {"own": self.own[size], "native": self.native[size], "row": self.row[size]} for size in self.own}
@@ -82,12 +82,14 @@ class Clock:
 def main() -> None:
     import llama_cpp.llama_cpp as lib
 
-    from engine.worker import probability
+    from engine.worker import probability, tracer
     from engine.worker.__main__ import main as worker
 
     clock = Clock()
     clock.watch(lib)
-    clock.watch_rows(probability)
+    clock.watch_rows(probability, "soft_max")
+    tracer.soft_max = probability.soft_max
+    clock.watch_rows(tracer, "_dot")
     code = worker()
     clock.write(sys.argv[1])
     sys.stderr.flush()
