@@ -4,9 +4,9 @@
 
 speaks the worker's protocol; when its input ends it writes for each number of tokens in a batch the times in seconds
 from the end of one `llama_decode` to the begin of the next, without those spent in functions of llama.cpp:
-`llama_sampler_sample`, and ggml's softmax and product of a row, by which a token's probability and the entropy are found
-("row" in the file). Only two steps of equal batches in a row count: such are answers being written. Two readings of the clock a call are all
-that it adds.
+`llama_sampler_sample`, and ggml's softmax and product of a row, by which a token's probability and the entropy are
+found ("row" in the file). Only two steps of equal batches in a row count: such are answers being written. Two readings
+of the clock a call are all that it adds.
 """
 
 from __future__ import annotations
