@@ -63,9 +63,7 @@ def main() -> None:
                 reached,
             )
             table.row("   mean / 95th of a hundred", f"{mean:.3f} / {late:.3f} ms")
-            table.row(
-                "   ggml's softmax and product of the row, beside it", f"{statistics.median(found['row']) * 1000:.3f} ms"
-            )
+            table.row("   ggml's softmax and product of a row", f"{statistics.median(found['row']) * 1000:.3f} ms")
             table.row("   share of the whole time", f"{share:.1%}")
         tables.append(table)
     finish(*tables)
