@@ -277,6 +277,23 @@ class TestStreaming:
         view.append_step(2, Token(index=0, token_id=1, piece=b"", text="hello"))
         qtbot.waitUntil(lambda: shown(view.widgets[2]) == ["TextView: hello"], timeout=2000)
 
+    @pytest.mark.parametrize("how", ["hidden", "minimized"])
+    def test_nothing_is_drawn_for_nobody_and_all_is_there_when_it_is_seen(self, view, qtbot, settle, how: str) -> None:
+        view.set_messages([answer(2, "", status="streaming", generation=None)])
+        view.begin_stream(2)
+        feed(view, 2, "before", random.Random(1))
+        view.flush()
+        (view.hide if how == "hidden" else view.showMinimized)()
+        for index in range(8):
+            view.append_step(2, Token(index=index, token_id=1, piece=b"", text=f" {index}"))
+            qtbot.wait(5)
+        assert shown(view.widgets[2]) == ["TextView: before"]
+        view.showNormal()
+        everything = "before" + "".join(f" {index}" for index in range(8))
+        if how == "hidden":
+            assert shown(view.widgets[2]) == [f"TextView: {everything}"]
+        qtbot.waitUntil(lambda: shown(view.widgets[2]) == [f"TextView: {everything}"], timeout=3000)
+
     def test_continuing_adds_to_the_text(self, view, settle) -> None:
         view.set_messages([answer(2, "Once ")])
         settle()

@@ -6,7 +6,7 @@ from collections.abc import Hashable
 from time import perf_counter
 
 from PySide6.QtCore import QModelIndex, Qt, QTimer
-from PySide6.QtGui import QPalette, QResizeEvent
+from PySide6.QtGui import QPalette, QResizeEvent, QShowEvent
 from PySide6.QtWidgets import QPushButton, QWidget
 
 from desktop import theme as themes
@@ -23,6 +23,8 @@ FLUSH_S = 0.033
 #: this window takes for 4 ms stops them all: 30 looks a second cost a tenth of the speed on two cores.
 CALM_FLUSH_S = 0.1
 MAX_FLUSH_S = 0.25
+#: While nobody sees it: often enough that little is to be done at once when the window is back.
+UNSEEN_FLUSH_S = 1.0
 #: A look may take this part of the time; less where the model wants the CPU.
 DUTY, CALM_DUTY = 0.1, 0.02
 
@@ -109,8 +111,15 @@ class TranscriptView(MessageColumn):
         self._model.end_stream(message)
 
     def _flush_interval(self) -> float:
+        if not self.isVisible() or self.window().isMinimized():
+            return UNSEEN_FLUSH_S
         cost = max((self._cost.get(key, 0.0) for key in self._model.streaming_ids), default=0.0)
         return min(MAX_FLUSH_S, max(self._flush_s, cost / self._duty))
+
+    def showEvent(self, event: QShowEvent) -> None:
+        super().showEvent(event)
+        if self._flush_timer.isActive():
+            self.flush()
 
     def set_calm(self, on: bool) -> None:
         """Look at the tokens less often, because the model needs the CPU itself."""
