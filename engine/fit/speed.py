@@ -16,7 +16,7 @@ from engine.fit.cache_size import row_bytes
 from engine.fit.needs import LoadOptions
 from engine.fit.placement import HOST, DeviceSpec, Model, Placement, place
 from engine.fit.plan_records import Machine, SpeedRange
-from engine.fit.tensor_groups import BLOCK, EXPERT
+from engine.fit.tensor_groups import classify
 from engine.models import quant
 
 #: share of a GPU's bandwidth that decoding reaches, by tensor type, from llama.cpp's own table of one 8B model in all
@@ -100,11 +100,10 @@ def traffic(model: Model) -> Traffic:
     embedding: dict[str, int] = {}
     for tensor in model.tensors:
         name = quant.tensor_type_name(tensor.type)
-        block = BLOCK.match(tensor.name)
-        if block:
-            index = int(block[1])
+        group, index, _ = classify(tensor.name)
+        if index >= 0:
             if index < model.shape.n_layer:
-                into = experts[index] if EXPERT.search(tensor.name) else layers[index]
+                into = (experts if group == "experts" else layers)[index]
                 into[name] = into.get(name, 0) + tensor.n_bytes
         elif tensor.name.startswith("output"):
             output[name] = output.get(name, 0) + tensor.n_bytes

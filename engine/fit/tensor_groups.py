@@ -26,13 +26,13 @@ _FIRST_LAYER = frozenset(
 )
 #: in files but not read
 _UNUSED = frozenset(["masked_embd_centroids", "masked_embd_ordering"])
-#: the layer that a name belongs to; experts of a mixture
-BLOCK = re.compile(r"(?:enc\.|dec\.)?blk\.(\d+)\.")
+_DIGITS = re.compile(r"[0-9]{1,5}")  # a stranger's file may hold longer ones, and other characters that are digits
+_BLOCK = re.compile(r"(?:enc\.|dec\.)?blk\.(\d+)\.")
 _GROUPS = ("input", "embedding", "output", "matrix", "every", "first", "unused")
 _NAMED = (("input", _INPUT), ("every", _EVERY_LAYER), ("unused", _UNUSED), ("first", _FIRST_LAYER))
 #: the kinds of matrices, none of which has any bytes
 NO_MATRIX = dict.fromkeys(("attention", "inner", "down", "expert_inner", "expert_down"), 0)
-EXPERT = re.compile(r"blk\.\d+\.ffn_(up|down|gate|gate_up)_(ch|)exps")
+_EXPERT = re.compile(r"blk\.\d+\.ffn_(up|down|gate|gate_up)_(ch|)exps")
 #: whose embedding norm is the output norm under another name
 NORM_IS_OUTPUT = frozenset(("lfm2", "lfm2moe"))
 
@@ -85,7 +85,7 @@ class Table:
             for tensor, dims in zip(self._names, self._dims, strict=True):
                 if ".ffn_down" in tensor:
                     _, index, name, *_ = [*tensor.split("."), "", ""]
-                    if name in known and index.isdigit() and int(index) < n_all and dims:
+                    if name in known and _DIGITS.fullmatch(index) and int(index) < n_all and dims:
                         known[name][int(index)] = max(known[name][int(index)], dims[0])
             self._widths[n_all] = known
         return known
@@ -152,10 +152,10 @@ def classify(name: str) -> tuple[str, int, str]:
     Groups: "layer" and "experts" of a layer, and of the rest "input", "embedding", "output" (norms of the end),
     "matrix" (the output's), "norm" (of the embedding), "every" (copied to each device), "first" (of layer 0), "unused".
     """
-    block = BLOCK.match(name)
+    block = _BLOCK.match(name)
     if block:
         index = int(block[1]) if len(block[1]) < 6 else 1 << 20
-        expert = EXPERT.search(name)
+        expert = _EXPERT.search(name)
         if expert:
             return "experts", index, "expert_down" if expert[1] == "down" else "expert_inner"
         return "layer", index, "attention" if ".attn_" in name else "down" if ".ffn_down" in name else "inner"

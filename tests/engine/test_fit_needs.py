@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+import msgspec
 import pytest
 from fit_help import GIB, devices, fresh, header, name, options, pairs, phantom, rows
 from gguf_maker import ARR, I32, STR, U32, Maker, tensor
@@ -14,6 +15,9 @@ from gguf_maker import ARR, I32, STR, U32, Maker, tensor
 from engine.errors import InvalidRequest
 from engine.fit.layers import shape
 from engine.fit.needs import DeviceSpec, LoadOptions, needs
+from engine.fit.placement import prepare
+from engine.fit.plan_records import Machine
+from engine.fit.speed import estimate
 from engine.models.gguf import read_header
 from engine.models.gguf_header import GgufHeader
 
@@ -163,6 +167,19 @@ def test_nonsense_gives_no_negative_and_no_error(tmp_path: Path, keys: dict[str,
         for need in (*answer.devices, answer.host):
             assert min(need.weights_bytes, need.kv_bytes, need.compute_bytes, need.overhead_bytes) >= 0
         assert any(words in reason for reason in answer.unknown) if words else True
+
+
+@pytest.mark.parametrize("block", ["²", "٣", "9" * 30, "9" * 5000, "-1", "", "00001"])
+def test_a_name_whose_layer_is_no_number_is_no_error(tmp_path: Path, block: str) -> None:
+    known = model(tmp_path, "llama", 4)
+    odd = [
+        msgspec.structs.replace(known.tensors[0], name=f"blk.{block}.{name}")
+        for name in ("ffn_down.weight", "ffn_down_exps.weight", "attn_q.weight")
+    ]
+    strange = msgspec.structs.replace(known, tensors=[*known.tensors, *odd])
+    answer = needs(strange, LoadOptions(n_gpu_layers=2), ONE)
+    assert min(need.weights_bytes for need in (*answer.devices, answer.host)) >= 0
+    assert estimate(prepare(strange), LoadOptions(), ONE, Machine(tuple(ONE), 1 << 34, 1 << 34, 4)).decode_tps_high > 0
 
 
 def test_an_unknown_architecture_is_judged_and_says_so(tmp_path: Path) -> None:
