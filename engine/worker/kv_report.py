@@ -44,7 +44,11 @@ class KvReport:
         if not self._interval_s:
             return None
         rest_s = self._due_s - time.monotonic()
-        state = [(s.n_past, s.n_saved, s.key, s.answer is not None) for s in slots], cells.used
+        # all that a map shows: two answers may hold as many cells, of which others were moved
+        state = (
+            [(s.n_past, s.n_saved, s.key, s.answer is not None, cells.moved(s.id)) for s in slots],
+            cells.used,
+        )
         if state == self._said:
             return None
         if rest_s > 0:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import memory_models
@@ -14,6 +16,7 @@ from test_shift_and_roll import ASK, CONTEXT, conversation
 
 from engine import events
 from engine.worker.cells import Cells
+from engine.worker.kv_report import SHORTEST_S, KvReport
 from engine.worker.native_log import cache_sizes
 
 
@@ -84,6 +87,26 @@ def test_nothing_is_said_unasked_and_nothing_twice(model: Path) -> None:
         worker.ask(messages=ask("Hello again"), temperature=0, max_tokens=4)
         worker.tokens_of(text="c")
         assert len([e for e in worker.events if e["type"] == "kv_map"]) == 1
+
+
+def test_a_map_is_said_again_when_as_many_cells_hold_something_else() -> None:
+    cells, told = Cells(100, 2), list[Any]()
+    slots = [SimpleNamespace(id=0, n_past=0, n_saved=0, key="chat-1", answer=None)]
+    cells.grow(0, 50)
+    slots[0].n_past = 50
+    report = KvReport(told.append)
+    report.watch(SHORTEST_S)
+    assert report.look(slots, cells) is None  # type: ignore[arg-type]
+    # between two looks an answer is read, of which a part was moved, and as many cells are held as before
+    cells.close_gap(0, 10, 20)
+    cells.grow(0, 10)
+    rest_s = report.look(slots, cells)  # type: ignore[arg-type]
+    assert rest_s is not None and rest_s <= SHORTEST_S, "it is told when it is due"
+    time.sleep(rest_s)
+    assert report.look(slots, cells) is None  # type: ignore[arg-type]
+    assert [m.sequences[0].n_moved for m in told] == [0, 30]
+    assert report.look(slots, cells) is None  # type: ignore[arg-type]
+    assert len(told) == 2, "nothing has changed"
 
 
 def test_bytes_of_keys_and_values_are_those_of_the_log(starter_model: Path) -> None:
