@@ -7,7 +7,9 @@ deleting the folder deletes the download.
 
 from __future__ import annotations
 
+import errno
 import shutil
+import stat
 import sys
 import time
 from bisect import bisect_left
@@ -27,6 +29,8 @@ LOCK_FILE = "lock"
 VERSION = 1
 _NEW = "new-"
 _FORGOTTEN_S = 3600
+#: a folder that somebody removes while it is made is made again
+_ATTEMPTS, _PAUSE_S = 50, 0.001
 
 
 class Intervals:
@@ -135,7 +139,11 @@ class _Form(msgspec.Struct):
 def staging_folder(models: Path) -> Path:
     """Raises StorageFailed where a link or a file has its name."""
     folder = models / STAGING
-    if folder.is_symlink() or (folder.exists() and not folder.is_dir()):
+    try:
+        is_plain = stat.S_ISDIR(folder.lstat().st_mode)  # one look: whoever empties it removes it at any moment
+    except (FileNotFoundError, NotADirectoryError):
+        return folder
+    if not is_plain:
         raise StorageFailed(
             f"{folder} is not a plain folder, so no download can be kept in it", details={"path": str(folder)}
         )
@@ -148,21 +156,29 @@ def create(models: Path, saved: SavedDownload) -> Path:
     Raises:
         StorageFailed, DiskFull
     """
-    staging = staging_folder(models)
-    temporary, final = staging / f"{_NEW}{saved.id}", staging / saved.id
-    for attempt in range(3):
-        try:
-            make_private_folder(temporary)
-            save(temporary, saved)
-            temporary.rename(final)
-            return final
-        except (OSError, EngineError) as error:
-            # the end of another download may have removed the empty folder above at this very moment
-            if attempt == 2 or staging.is_dir():
-                if isinstance(error, OSError):
-                    raise storage_error(error, "The download cannot be stored") from error
-                raise
+    temporary = _make_new(models, f"{_NEW}{saved.id}")
+    final = temporary.with_name(saved.id)
+    save(temporary, saved)
+    try:
+        temporary.rename(final)
+    except OSError as error:
+        raise storage_error(error, "The download cannot be stored") from error
     return final
+
+
+def _make_new(models: Path, name: str) -> Path:
+    """Makes a folder in that of the downloads. Once it is there, the one above is not empty and stays."""
+    for left in reversed(range(_ATTEMPTS)):
+        folder = staging_folder(models) / name
+        try:
+            make_private_folder(folder)
+            break
+        except StorageFailed as error:
+            # the end of another download may have removed the empty folder above at this very moment
+            if not left or (error.details.get("errno") != errno.ENOENT and folder.parent.is_dir()):
+                raise
+            time.sleep(_PAUSE_S)
+    return folder
 
 
 def save(folder: Path, saved: SavedDownload) -> None:
